@@ -40,6 +40,9 @@ def test_safe_text_is_idempotent(text: str) -> None:
         ("a\tb", "a    b"),
         ("\u202eevil\u202c", "evil"),
         ("日本 é 🙂", "日本 é 🙂"),
+        ("👩‍💻 👨🏽‍👩🏽‍👧 ❤️‍🔥 🏴󠁧󠁢󠁥󠁮󠁧󠁿", "👩‍💻 👨🏽‍👩🏽‍👧 ❤️‍🔥 🏴󠁧󠁢󠁥󠁮󠁧󠁿"),
+        ("a\u200db 👩\u200d x \u200d👩 👩\u200d\u200d👩", "ab 👩 x 👩 👩👩"),
+        ("🏴\U000e0061\U000e0062\U000e007f", "🏴"),
     ],
 )
 def test_escape_sequences_are_removed_completely(text: str, left: str) -> None:

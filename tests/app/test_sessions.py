@@ -1,9 +1,25 @@
 """The turns and branches of a session, and whether its last run is unfinished."""
 
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bartack import Entry, Fact, ModelRef, RunEnded, RunStarted, SessionHeader, Text, assistant, user
-from bartack.app.sessions import branch_to, has_unfinished_run, other_heads, turns_of
+from bartack import Entry, Fact, MemoryStore, ModelRef, RunEnded, RunStarted, SessionHeader, Text, assistant, user
+from bartack.app.sessions import (
+    branch_to,
+    directory_of,
+    find_session,
+    has_unfinished_run,
+    home_path,
+    model_of,
+    other_heads,
+    short_ids,
+    turns_of,
+)
+from bartack.nouns.errors import NotFound
 from bartack.nouns.messages import Message
 from tests.sample_session import chain
 
@@ -63,3 +79,46 @@ def test_a_run_is_unfinished_until_its_end_is_stored() -> None:
         *(True, True, True, False),
         *(True, True, True, False),
     ]
+
+
+# -- ids
+
+
+async def test_the_first_characters_of_an_id_are_enough() -> None:
+    store = MemoryStore()
+    for name in ("01a1e5df-4a8a-7cab", "01a1e5df-5b9b-7cab", "02b2f6e0-0000-7cab", "trip", "trip-2"):
+        await store.create_session(name, SessionHeader(metadata={"directory": "/x"}))
+    assert await find_session(store, "02b2") == "02b2f6e0-0000-7cab"
+    assert await find_session(store, "01a1e5df-4") == "01a1e5df-4a8a-7cab"
+    assert await find_session(store, "trip") == "trip"
+    with pytest.raises(NotFound, match="Several sessions start with '01a1e5'"):
+        await find_session(store, "01a1e5")
+    for name in ("02b", "nothing", ""):
+        with pytest.raises(NotFound):
+            await find_session(store, name)
+    assert await directory_of(store, "trip") == "/x"
+    assert await model_of(store, "trip") is None
+    await store.close()
+
+
+@given(st.sets(st.text("01ab-", min_size=1, max_size=40), max_size=8))
+def test_short_ids_are_prefixes_that_name_one_session(ids: set[str]) -> None:
+    ordered = sorted(ids, key=hash)
+    for id, short in zip(ordered, short_ids(ordered), strict=True):
+        assert id.startswith(short)
+        if short != id and id[len(short)] != "-":  # a dash at the end is left out
+            assert [other for other in ids if other.startswith(short)] == [id]
+
+
+def test_ids_are_as_short_as_can_be() -> None:
+    assert short_ids(["01a1e5df-4a8a-7cab-83a0-d579ff475fb3"]) == ["01a1e5df"]
+    same_minute = ["01a1e5df-4a8a-7cab-83a0-d579ff475fb3", "01a1e5df-4a9b-7cab-83a0-d579ff475fb3"]
+    assert short_ids(same_minute) == ["01a1e5df-4a8", "01a1e5df-4a9"]
+    assert short_ids(["my trip to Paris"]) == ["my trip to Paris"]
+
+
+def test_the_home_directory_is_a_tilde() -> None:
+    home = str(Path.home())
+    assert home_path(f"{home}/x") == "~/x"
+    assert home_path(home) == "~"
+    assert home_path(f"{home}x/y") == f"{home}x/y"

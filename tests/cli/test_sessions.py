@@ -122,6 +122,43 @@ def test_list_prints_one_line_per_session_newest_first(bartack: Bartack) -> None
     assert rows[1][4:] == ["27", "$0.2500"]
 
 
+def test_a_list_fits_into_80_columns_with_ids_that_are_enough(one_store: str) -> None:
+    ids = [f"01a1e5d{n}-4a8a-7cab-83a0-d579ff475fb0" for n in range(2)]
+
+    async def add(store: SessionStore) -> None:
+        for id in ids:
+            header = SessionHeader(title="A long title " * 5, metadata={"directory": "/a/long/path/to/the/project"})
+            await store.create_session(id, header)
+
+    asyncio.run(with_store(one_store, add))
+    for columns in (60, 80, 120):
+        code, shown = on_terminal(["sessions", "list", "--store", one_store], columns=columns)
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).split("\r\n")
+        assert code == 0
+        assert len(lines) == 6  # the header, four sessions, and the end
+        assert max(map(len, lines)) <= columns
+        assert any("…" in line for line in lines)
+    assert "project" in shown
+    code, shown = on_terminal(["sessions", "show", ids[0], "--store", one_store])
+    assert (code, ids[0] in shown) == (0, True)
+
+
+def test_a_session_is_named_by_the_start_of_its_id_and_deleted(bartack: Bartack, store: str) -> None:
+    async def add(store: SessionStore) -> None:
+        for id in ("abcdef-1", "abcdef-2"):
+            await store.create_session(id)
+
+    asyncio.run(with_store(store, add))
+    code, _, err = bartack("sessions", "show", "abcdef")
+    assert code == 1
+    assert "Several sessions start with 'abcdef': abcdef-2, abcdef-1." in err
+    assert bartack("sessions", "show", "abcdef-1")[0] == 0
+    assert bartack("sessions", "delete", "abcdef-2", "--yes")[:2] == (0, "removed abcdef-2\n")
+    assert bartack("sessions", "show", "abcd")[1].startswith("abcdef-1\n")
+    assert bartack("sessions", "note", "abcd", "seen")[0] == 0
+    assert bartack("show", "abcd")[0] == 0
+
+
 def test_control_characters_of_stored_text_are_removed(bartack: Bartack) -> None:
     for words in (["sessions", "list"], ["sessions", "show", "t"], ["show", "t"]):
         _, out, _ = bartack(*words)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bartack.agent import Agent
+from bartack.agent.settings import PromptContext
 from bartack.agent.tracing import Telemetry
 from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
@@ -75,8 +76,12 @@ def new_agent(
     telemetry: Telemetry | None = None,
     runtime: Runtime | None = None,
     output: SchemaOutput | None = None,
+    instructions: Callable[[PromptContext[Any]], str] | None = None,
 ) -> Agent:
-    """An agent with this set-up on its open store; its files are those of the current directory, or of `runtime`."""
+    """An agent with this set-up on its open store; its files are those of the current directory, or of `runtime`.
+
+    `instructions` replace those of the set-up with some that depend on the model.
+    """
     answers: dict[str, Any] = (
         {} if output is None else {"output_type": output.type, "output_validator": output.validate}
     )
@@ -84,7 +89,7 @@ def new_agent(
     return Agent(
         setup.model,
         tools=(*(file_tools() if setup.files else ()), *setup.tools),
-        instructions=setup.instructions,
+        instructions=instructions or setup.instructions,
         store=store,
         runtime=own,
         approver=approver,

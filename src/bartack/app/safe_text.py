@@ -17,6 +17,13 @@ from bartack.nouns.terminal_control import ESCAPE_SEQUENCE
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
 _INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats, lone surrogates, separators
 _TAB = "    "
+_EMOJI = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
+# Invisible characters inside an emoji: a joiner between two of them, and the letters of the flags of England, Scotland
+# and Wales. Anywhere else they are removed, because they can hide text.
+_IN_EMOJI = re.compile(
+    f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])|(?<=\U0001f3f4)\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067"
+    "|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
+)
 
 
 def safe_text(text: str) -> str:
@@ -66,7 +73,14 @@ def json_bytes(value: Any, *, indent: int | None = None) -> bytes:
 
 
 def _without_invisible(line: str) -> str:
-    return line if line.isprintable() else "".join(filter(_is_visible, line.replace("\t", _TAB)))
+    if line.isprintable():
+        return line
+    line = line.replace("\t", _TAB)
+    shown, at = [], 0
+    for found in _IN_EMOJI.finditer(line):
+        shown += [*filter(_is_visible, line[at : found.start()]), found[0]]
+        at = found.end()
+    return "".join([*shown, *filter(_is_visible, line[at:])])
 
 
 def _is_visible(sign: str) -> bool:

@@ -13,14 +13,18 @@ from typing import NamedTuple
 from bartack.app.errors import with_hint, with_store_hint
 from bartack.app.safe_text import valid_text
 from bartack.app.settings import setting
-from bartack.nouns.entries import Entry, RunEnded, RunStarted, SessionHeader
+from bartack.nouns.entries import Entry, ModelChange, RunEnded, RunStarted, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, ModelRef
 from bartack.store import Page, SessionInfo, SessionStore, open_store
 from bartack.store.address import StoreAddress
 from bartack.store.maintenance import all_sessions
 
 _TITLE = 60  # characters of the first prompt
+_SHORT_ID = 8  # characters at least; a UUIDv7 starts with its time, so sessions of one minute share them
+_WHOLE_ID = 20  # characters of an id that someone chose
+_SHORTEST_PREFIX = 4
+_CANDIDATES = 5  # that an error names
 
 
 # -- choosing a store and a session
@@ -73,6 +77,56 @@ async def ensure_session(store: SessionStore, session_id: str | None, *, prompt:
     return session_id
 
 
+async def find_session(store: SessionStore, name: str) -> str:
+    """The id of the session with this id, or of the only one whose id starts with it.
+
+    Raises `NotFound` if there is none, or several.
+    """
+    try:
+        await store.tail_of(name)
+    except NotFound:
+        if len(name) < _SHORTEST_PREFIX:
+            raise
+        found = [info async for info in all_sessions(store) if info.id.startswith(name)]
+        if not found:
+            raise
+        if len(found) > 1:
+            some = ", ".join(short_ids([info.id for info in found])[:_CANDIDATES])
+            raise NotFound(f"Several sessions start with {name!r}: {some}.") from None
+        return found[0].id
+    return name
+
+
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """For each id, its first characters, as few as distinguish it from the others; short ones stay whole."""
+    ordered = sorted(ids)
+    lengths: dict[str, int] = {}
+    for before, id, after in zip(["", *ordered], ordered, [*ordered[1:], ""], strict=False):
+        shared = max(_common(before, id), _common(id, after))
+        lengths[id] = max(_SHORT_ID, shared + 1)
+    return [id if len(id) <= _WHOLE_ID else id[: lengths[id]].rstrip("-") for id in ids]
+
+
+def _common(one: str, other: str) -> int:
+    """The number of characters that both start with."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def home_path(directory: str) -> str:
+    """A directory as people write it, with ~ for their home."""
+    home = str(Path.home())
+    return f"~{directory[len(home) :]}" if directory == home or directory.startswith(f"{home}/") else directory
+
+
+async def model_of(store: SessionStore, session_id: str) -> ModelRef | None:
+    """The model that the session used last."""
+    found = None
+    for entry in await store.load(session_id):
+        if isinstance(entry.fact, ModelChange | RunStarted) and entry.fact.model is not None:
+            found = entry.fact.model
+    return found
+
+
 async def latest_session_here(store: SessionStore) -> str:
     """The id of the session that was started in the current directory and changed last.
 
@@ -80,7 +134,7 @@ async def latest_session_here(store: SessionStore) -> str:
     """
     here = _current_directory()
     async for info in all_sessions(store):
-        if await _directory_of(store, info.id) == here:
+        if await directory_of(store, info.id) == here:
             return info.id
     hint = "Omit --continue to start a new one. 'bartack sessions list' shows the sessions of other directories."
     raise with_hint(StoreError(f"No session was started in {here}.", code=ErrorCode.INVALID_CONFIG), hint)
@@ -131,9 +185,11 @@ def _current_directory() -> str:
     return valid_text(str(Path.cwd()))
 
 
-async def _directory_of(store: SessionStore, session_id: str) -> object:
+async def directory_of(store: SessionStore, session_id: str) -> str | None:
+    """The directory that the session was started in, if that is known."""
     header = await _header_of(store, session_id)
-    return None if header is None else (header.metadata or {}).get("directory")
+    directory = None if header is None else (header.metadata or {}).get("directory")
+    return directory if isinstance(directory, str) else None
 
 
 async def _header_of(store: SessionStore, session_id: str) -> SessionHeader | None:

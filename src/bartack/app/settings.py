@@ -7,6 +7,9 @@ file that ``BARTACK_CONFIG`` names:
     store = "sqlite:~/sessions.db"
     instructions = "Be brief."
     thinking = true              # show thinking in full
+    display = "plain"            # of a chat: "full", "plain" or "screen-reader"
+    theme = "light"              # of a chat: "auto", "light", "high-contrast" or "mono"
+    notify = "desktop"           # when a chat waits for you: "bell", "desktop" or "off"
     otel = true                  # send spans and metrics, as with --otel
 
     [approval]                   # per tool: "never" or "always" ask before running it
@@ -40,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: str | None = None
     instructions: str | None = None
     thinking: bool = False
+    display: Literal["full", "plain", "screen-reader"] = "full"
+    theme: Literal["auto", "light", "high-contrast", "mono"] = "auto"
+    notify: Literal["bell", "desktop", "off"] = "bell"
     otel: bool = False
     approval: dict[str, Literal["never", "always"]] = {}
     model_settings: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from bartack.app.transcript import markdown_transcript
 from bartack.app.transcripts import home_of
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, UsageError, new_app
 from bartack.cli.output import note, print_json
-from bartack.cli.store_access import with_store
+from bartack.cli.store_access import with_session
 from bartack.environment import Environment
 from bartack.interop import FORMATS, Exported, exported
 from bartack.nouns.entries import Entry, branch
@@ -73,7 +73,7 @@ def export(
     """
     if install and (out is not None or target in _DOCUMENTS):
         raise typer.BadParameter("--install works without --out, and not for documents")
-    entries: Entries = with_store(store, lambda opened: opened.entries(session), for_reading=True)
+    entries: Entries = with_session(store, session, lambda opened, found: opened.entries(found), for_reading=True)
     if target in _DOCUMENTS:
         made = _document(entries, target, head)
     else:

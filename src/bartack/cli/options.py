@@ -83,7 +83,7 @@ def complete_sessions(ctx: typer.Context) -> Iterator[tuple[str, str]]:
 async def _latest_sessions(store: str | None) -> list[tuple[str, str]]:
     import asyncio  # noqa: PLC0415
 
-    from bartack.app.sessions import configured_store, opened_store  # noqa: PLC0415
+    from bartack.app.sessions import configured_store, opened_store, short_ids  # noqa: PLC0415
 
     address = configured_store(store)
     async with asyncio.timeout(_TIMEOUT_S):
@@ -91,7 +91,9 @@ async def _latest_sessions(store: str | None) -> list[tuple[str, str]]:
             return []
         async with opened_store(address) as opened:
             page = await opened.sessions(_SESSIONS)
-    return [(info.id, info.title or "") for info in page.items]
+    return list(
+        zip(short_ids([info.id for info in page.items]), [info.title or "" for info in page.items], strict=True)
+    )
 
 
 # -- options
@@ -159,5 +161,6 @@ EngineOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SessionArgument = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Session id.", autocompletion=complete_sessions)
+    str,
+    typer.Argument(metavar="SESSION", help="Session id, or its first characters.", autocompletion=complete_sessions),
 ]

@@ -15,7 +15,7 @@ from bartack.app.safe_text import safe_line
 from bartack.app.sessions import configured_store
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_models
 from bartack.cli.output import print_json
-from bartack.cli.store_access import with_store
+from bartack.cli.store_access import with_session
 from bartack.nouns.entries import ApprovalRequired, Entry, ToolStarted
 from bartack.nouns.errors import Conflict, NotFound, PartValidationError
 from bartack.nouns.json_values import json_text
@@ -48,7 +48,13 @@ def post(
 ) -> None:
     """Queue a message for the run, which continues with it when it would end; or for the next run."""
     send = requests.steer if steer else requests.queue
-    _request(store, lambda opened: send(opened, session, text, requested_by=by), "message queued", as_json=as_json)
+    _request(
+        store,
+        session,
+        lambda opened, session: send(opened, session, text, requested_by=by),
+        "message queued",
+        as_json=as_json,
+    )
 
 
 def approve(
@@ -66,7 +72,9 @@ def approve(
     """Approve a tool call. A live run continues; a paused one runs the tool when it is resumed."""
     changed = None if arguments is None else _read_arguments(arguments)
     verdict = Decision("approve" if changed is None else "modify_args", arguments=changed, reason=reason, decided_by=by)
-    _request(store, lambda opened: _decide(opened, session, call, verdict), "approved", as_json=as_json)
+    _request(
+        store, session, lambda opened, session: _decide(opened, session, call, verdict), "approved", as_json=as_json
+    )
 
 
 def deny(
@@ -80,7 +88,7 @@ def deny(
 ) -> None:
     """Deny a tool call. The model sees the reason."""
     verdict = Decision("deny", reason=reason, decided_by=by)
-    _request(store, lambda opened: _decide(opened, session, call, verdict), "denied", as_json=as_json)
+    _request(store, session, lambda opened, session: _decide(opened, session, call, verdict), "denied", as_json=as_json)
 
 
 def result(
@@ -97,10 +105,10 @@ def result(
 ) -> None:
     """Post the result of a deferred tool call. A paused run uses it when it is resumed."""
 
-    def post(opened: SessionStore) -> Awaitable[Entry]:
-        return _post_result(opened, session, call, text, is_error=error, by=by)
+    def post(opened: SessionStore, found: str) -> Awaitable[Entry]:
+        return _post_result(opened, found, call, text, is_error=error, by=by)
 
-    _request(store, post, "result posted", as_json=as_json)
+    _request(store, session, post, "result posted", as_json=as_json)
 
 
 def abort(
@@ -114,7 +122,8 @@ def abort(
     """End the open run: at once if it is live, otherwise when it is resumed. The partial answer is kept."""
     _request(
         store,
-        lambda opened: requests.request_abort(opened, session, reason=reason, requested_by=by),
+        session,
+        lambda opened, session: requests.request_abort(opened, session, reason=reason, requested_by=by),
         "abort requested",
         as_json=as_json,
     )
@@ -128,7 +137,13 @@ def switch(
     as_json: JsonOption = False,
 ) -> None:
     """Let another model answer, from the next model call of the open run to its end, or in the next run."""
-    _request(store, lambda opened: requests.switch_model(opened, session, model), "model switched", as_json=as_json)
+    _request(
+        store,
+        session,
+        lambda opened, session: requests.switch_model(opened, session, model),
+        "model switched",
+        as_json=as_json,
+    )
 
 
 def note(
@@ -141,7 +156,13 @@ def note(
 ) -> None:
     """Add a note, which models do not see."""
     data = {"text": text} if by is None else {"text": text, "by": by}
-    _request(store, lambda opened: requests.note(opened, session, "note", data), "note added", as_json=as_json)
+    _request(
+        store,
+        session,
+        lambda opened, session: requests.note(opened, session, "note", data),
+        "note added",
+        as_json=as_json,
+    )
 
 
 def redact(
@@ -157,18 +178,29 @@ def redact(
 ) -> None:
     """Hide the content of an entry from people and models. 'bartack sessions purge SESSION' deletes it."""
     _request(
-        store, lambda opened: requests.redact(opened, session, entry, reason=reason), "entry redacted", as_json=as_json
+        store,
+        session,
+        lambda opened, session: requests.redact(opened, session, entry, reason=reason),
+        "entry redacted",
+        as_json=as_json,
     )
 
 
-def _request(store: str | None, send: Callable[[SessionStore], Awaitable[Entry]], done: str, *, as_json: bool) -> None:
-    async def work(opened: SessionStore) -> Entry:
-        entry = await send(opened)
+def _request(
+    store: str | None,
+    session: str,
+    send: Callable[[SessionStore, str], Awaitable[Entry]],
+    done: str,
+    *,
+    as_json: bool,
+) -> None:
+    async def work(opened: SessionStore, found: str) -> Entry:
+        entry = await send(opened, found)
         await continue_queued(configured_store(store), opened, entry)
         return entry
 
     try:
-        entry = with_store(store, work)
+        entry = with_session(store, session, work)
     except PartValidationError as error:
         raise typer.BadParameter(error.message) from error
     if as_json:

@@ -7,7 +7,7 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -16,12 +16,21 @@ import typer
 from bartack.app.errors import with_hint
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import OWN_AGENT, SessionFilter, configured_store, listed_sessions
+from bartack.app.sessions import (
+    OWN_AGENT,
+    SessionFilter,
+    configured_store,
+    directory_of,
+    find_session,
+    home_path,
+    listed_sessions,
+    short_ids,
+)
 from bartack.app.usage import format_cost
 from bartack.cli import session_requests
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
-from bartack.cli.store_access import with_store
+from bartack.cli.store_access import with_session, with_store
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry, Redaction, SessionHeader
 from bartack.nouns.errors import ErrorCode, StoreError
@@ -41,11 +50,13 @@ from bartack.store.transfer import Imported, export_session, import_lines, read_
 app = new_app("List, search, export, import, check and purge stored sessions.")
 
 SESSIONS = columns("session title~ entries# updated? tokens#? cost#?")
+_LISTED = columns("session title~ entries# updated? directory? cost#?")  # on a terminal
 MODEL_SPEND = columns("model calls# input# output# cost#")
 _ENTRIES = columns("seq# time? kind text")
 _HITS = columns("session seq# text")
 _FINDINGS = columns("session seq# fault details fix")
 _MAX_HITS = 10_000  # that are filtered by agent or project
+_DIRECTORY = 24  # characters of a path in a list
 _TEXT = 200  # characters of an entry on one line
 
 
@@ -58,6 +69,19 @@ def session_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
         )
         title, cost = safe_line(info.title or ""), format_cost(info.spend)
         yield safe_line(info.id), title, str(info.entries), updated, str(tokens), cost
+
+
+def _listed_rows(infos: Sequence[SessionInfo], directories: Sequence[str]) -> Iterator[Row]:
+    """A row of _LISTED for each session: with the shortest id that is enough to name it."""
+    shorts = short_ids([info.id for info in infos])
+    for short, directory, row in zip(shorts, directories, session_rows(infos), strict=True):
+        _, title, entries, updated, _, cost = row
+        yield safe_line(short), title, entries, updated, safe_line(_shortened(home_path(directory))), cost
+
+
+def _shortened(directory: str) -> str:
+    """The end of a long path, which says most about it."""
+    return directory if len(directory) <= _DIRECTORY else f"...{directory[3 - _DIRECTORY :]}"
 
 
 def model_spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:
@@ -93,14 +117,19 @@ def list_sessions(
 ) -> None:
     """List sessions, most recently changed first."""
 
-    async def load(opened: SessionStore) -> Page:
-        return await listed_sessions(opened, SessionFilter(opened, agent, project), limit, cursor, query)
+    async def load(opened: SessionStore) -> tuple[Page, list[str]]:
+        page = await listed_sessions(opened, SessionFilter(opened, agent, project), limit, cursor, query)
+        shows = sys.stdout.isatty() and not as_json
+        return page, [await directory_of(opened, info.id) or "" for info in page.items] if shows else []
 
-    page = with_store(store, load, for_reading=True)
+    page, directories = with_store(store, load, for_reading=True)
     if as_json:
         print_json({"items": list(map(dump, page.items)), "cursor": page.cursor})
         return
-    print_table(SESSIONS, session_rows(page.items))
+    if directories:
+        print_table(_LISTED, _listed_rows(page.items, directories))
+    else:
+        print_table(SESSIONS, session_rows(page.items))
     if not page.items:
         note("no sessions" if cursor is None and query is None else "no more sessions")
     if page.cursor is not None:
@@ -116,12 +145,12 @@ def show(
 ) -> None:
     """Summarize a session: branches, usage, last entries. 'bartack show SESSION' prints all of it."""
 
-    async def load(opened: SessionStore) -> tuple[SessionInfo, tuple[str, ...], Totals, Entries]:
-        loaded = await opened.load(session)
-        totals = await opened.totals(session)
-        return await _info(opened, loaded, totals), await opened.heads(session), totals, loaded
+    async def load(opened: SessionStore, found: str) -> tuple[SessionInfo, tuple[str, ...], Totals, Entries]:
+        loaded = await opened.load(found)
+        totals = await opened.totals(found)
+        return await _info(opened, loaded, totals), await opened.heads(found), totals, loaded
 
-    info, heads, totals, loaded = with_store(store, load, for_reading=True)
+    info, heads, totals, loaded = with_session(store, session, load, for_reading=True)
     last = list(loaded[max(0, len(loaded) - entries) :])
     if as_json:
         print_json({"session": dump(info), "heads": heads, "totals": dump(totals), "entries": list(map(dump, last))})
@@ -223,7 +252,8 @@ def export(
 
 
 async def _export(store: SessionStore, sessions: list[str] | None, file: IO[bytes]) -> Imported:
-    names = sessions or [info.id async for info in all_sessions(store)]
+    names = [await find_session(store, name) for name in sessions or ()]
+    names = names or [info.id async for info in all_sessions(store)]
     lines = 0
     with progress_bar("exporting", len(names)) as advance:
         for name in names:
@@ -322,6 +352,7 @@ def _finding_row(found: Finding) -> tuple[str, ...]:
 
 
 async def _fsck(store: SessionStore, sessions: list[str] | None, *, do_repair: bool) -> Checked:
+    sessions = None if sessions is None else [await find_session(store, name) for name in sessions]
     with progress_bar("checking", len(sessions) if sessions else None) as advance:
         return await check_all(store, sessions, do_repair=do_repair, on_session=advance)
 
@@ -398,17 +429,33 @@ def purge(
     one is removed. This cannot be undone.
     """
 
-    async def count(opened: SessionStore) -> tuple[int, int]:
-        entries = await opened.entries(session)
-        return len(entries), sum(isinstance(entry.fact, Redaction) for entry in entries)
+    _purge(session, everything=everything, yes=yes, store=store, as_json=as_json)
 
+
+@app.command()
+def delete(
+    session: SessionArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Permanently remove a whole session. This cannot be undone."""
+    _purge(session, everything=True, yes=yes, store=store, as_json=as_json)
+
+
+def _purge(session: str, *, everything: bool, yes: bool, store: str | None, as_json: bool) -> None:
+    async def count(opened: SessionStore, found: str) -> tuple[str, int, int]:
+        entries = await opened.entries(found)
+        return found, len(entries), sum(isinstance(entry.fact, Redaction) for entry in entries)
+
+    found, total, redactions = with_session(store, session, count)
     if not yes:
-        _confirm(_plan(session, *with_store(store, count), everything=everything))
-    new_id = with_store(store, lambda opened: purge_session(opened, session, everything=everything))
+        _confirm(_plan(found, total, redactions, everything=everything))
+    new_id = with_store(store, lambda opened: purge_session(opened, found, everything=everything))
     if as_json:
-        print_json({"purged": session, "session": new_id})
+        print_json({"purged": found, "session": new_id})
     else:
-        print(f"removed {safe_line(session)}" + ("" if new_id is None else f"; the new session is {new_id}"))
+        print(f"removed {safe_line(found)}" + ("" if new_id is None else f"; the new session is {new_id}"))
 
 
 def _plan(session: str, total: int, redactions: int, *, everything: bool) -> str:

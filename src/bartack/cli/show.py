@@ -14,7 +14,7 @@ from bartack.app.safe_text import json_bytes, safe_line, safe_text
 from bartack.app.transcripts import found_at, is_transcript, read_transcripts
 from bartack.cli.options import JsonOption, StoreOption, complete_sessions, new_app
 from bartack.cli.output import print_json
-from bartack.cli.store_access import with_store
+from bartack.cli.store_access import with_session
 from bartack.interop import entries_of
 from bartack.nouns.entries import Entry, StreamFailed, branch
 from bartack.nouns.json_values import json_text
@@ -41,8 +41,10 @@ def show(
         str,
         typer.Argument(metavar="SESSION", help="Session id, or a transcript file.", autocompletion=complete_sessions),
     ],
+    *,
     view: Annotated[View | None, typer.Option("--as", help="Print this view as JSON instead of text.")] = None,
     head: Annotated[str | None, typer.Option(metavar="ENTRY", help="Show the branch that ends at this entry.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show tool outputs in full, not only their beginning.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,7 +54,7 @@ def show(
     """
     entries = _in_file(Path(session), head) if is_transcript(Path(session)) else _stored(session, head, store)
     if view is None and not as_json:
-        for line in _lines(entries):
+        for line in _lines(entries, None if full else _OUTPUT):
             print(line)
         return
     shown = VIEWS[view or "ledger"](entries)
@@ -63,7 +65,7 @@ def show(
 
 
 def _stored(session: str, head: str | None, store: str | None) -> Sequence[Entry]:
-    loaded: Entries = with_store(store, lambda opened: opened.load(session, head=head))
+    loaded: Entries = with_session(store, session, lambda opened, found: opened.load(found, head=head))
     return loaded
 
 
@@ -73,20 +75,20 @@ def _in_file(path: Path, head: str | None) -> Sequence[Entry]:
     return branch(entries, head or entries[-1].id)
 
 
-def _lines(entries: Iterable[Entry]) -> Iterable[str]:
+def _lines(entries: Iterable[Entry], limit: int | None) -> Iterable[str]:
     for entry in entries:
         match entry.fact:
             case Message():
                 yield f"-- {entry.fact.role}"
                 for part in entry.fact.parts:
-                    yield from _part_lines(part)
+                    yield from _part_lines(part, limit)
             case StreamFailed():
                 yield f"-- failed: {safe_line(entry.fact.error.message or entry.fact.error.error_code)}"
             case _:
                 pass
 
 
-def _part_lines(part: Part) -> Iterable[str]:
+def _part_lines(part: Part, limit: int | None) -> Iterable[str]:
     match part:
         case Text():
             yield from safe_text(part.text).splitlines()
@@ -97,7 +99,10 @@ def _part_lines(part: Part) -> Iterable[str]:
             yield f"[call {safe_line(part.tool_name)} {safe_line(arguments)}]"
         case ToolResult():
             kind = "error" if part.is_error else "result"
-            yield from (f"[{kind}] {line}" for line in safe_text(output_text(part)[:_OUTPUT]).splitlines())
+            output = output_text(part)
+            yield from (f"[{kind}] {line}" for line in safe_text(output[:limit]).splitlines())
+            if limit is not None and len(output) > limit:
+                yield f"[{kind}] [... {len(output) - limit:,} more characters; --full shows them]"
         case Image():
             yield f"[image {safe_line(part.mime_type)}]"
         case FileRef():

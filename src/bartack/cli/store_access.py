@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bartack.app.errors import with_store_hint
-from bartack.app.sessions import configured_store, opened_store
+from bartack.app.sessions import configured_store, find_session, opened_store
 from bartack.app.settings import setting
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store import SessionStore
@@ -35,6 +35,21 @@ def with_store(
     except StoreError as error:
         with_store_hint(error, is_server=address.kind == "postgres")
         raise
+
+
+def with_session(
+    given: str | None,
+    session: str,
+    work: Callable[[SessionStore, str], Awaitable[T]],
+    *,
+    for_reading: bool = False,
+) -> T:
+    """The result of `work` on the open store and the id of the session, which may be given by its first characters."""
+
+    async def found(store: SessionStore) -> T:
+        return await work(store, await find_session(store, session))
+
+    return with_store(given, found, for_reading=for_reading)
 
 
 async def _with_open(address: StoreAddress, work: Callable[[SessionStore], Awaitable[T]], *, for_reading: bool) -> T:

@@ -209,6 +209,13 @@ class SandboxedDirectory:
                 raise
             return old is None
 
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        *parents, name = self._file_parts(path)
+        with self.directory(parents) as parent, _tool_errors(path):
+            self._check_regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
+            os.unlink(name, dir_fd=parent)
+
     def _existing(self, name: str, parent: int, path: str) -> os.stat_result | None:
         try:
             info = os.stat(name, dir_fd=parent, follow_symlinks=False)

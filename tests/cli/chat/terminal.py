@@ -123,6 +123,10 @@ class Terminal:
         """The visible text."""
         return self._tmux("capture-pane", "-p", "-J")
 
+    def colors(self) -> str:
+        """The visible text with its escape sequences for colors."""
+        return self._tmux("capture-pane", "-p", "-e")
+
     def scrollback(self) -> str:
         """The visible text and the scrollback, with wrapped lines joined."""
         return self._tmux("capture-pane", "-p", "-J", "-S", "-")

@@ -183,7 +183,7 @@ def test_everything_fits_into_a_narrow_window(tmp_path: Path) -> None:
         chat.say("a question that is too long as well, and is folded")
         chat.wait_for("its words.")
         chat.wait_for_prompt()
-        for command in ("/help", "/tools", "/sessions", "/branch", "/cost", "/model"):
+        for command in ("/help", "/tools", "/context", "/branch", "/cost", "/model"):
             chat.say(command)
             chat.wait_for(f"› {command}\n")  # so that the next prompt is a new one
             seen = chat.wait_for_prompt()

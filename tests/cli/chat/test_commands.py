@@ -69,7 +69,7 @@ def test_tab_completes_a_command(tmp_path: Path) -> None:
     with scene(tmp_path, ["Hello."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.type("/se")
-        chat.wait_for("List sessions")
+        chat.wait_for("Choose a session")
         chat.key("Tab")
         chat.wait_for("› /sessions")
         chat.key("Enter")

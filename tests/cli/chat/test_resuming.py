@@ -52,8 +52,8 @@ def test_a_session_is_continued_by_flag_by_id_and_from_the_list(tmp_path: Path) 
             assert here.user_texts() == ["Who am I?"]
             chat.wait_for_prompt()
             chat.say("/sessions")
-            seen = chat.wait_for("/sessions NUMBER")
-            assert "I am Ann" in seen
+            chat.wait_for(lambda seen: "search:" in seen and "I am Ann" in seen)
+            chat.key("Escape")
             chat.wait_for_prompt()
             chat.say("/sessions 2")
             chat.wait_for("Still Ann.")

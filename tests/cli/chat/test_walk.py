@@ -136,3 +136,116 @@ def _queue(chat: Terminal, here: Scene, gate: Event) -> None:
     chat.wait_for("Second answer.")
     chat.wait_for_prompt()
     assert here.user_texts()[-1] == "queued message, edited"
+
+
+PLAN = [{"text": "Look around", "status": "done"}, {"text": "Change it", "status": "doing"}, {"text": "Test"}]
+
+
+@pytest.mark.parametrize("window", ["wide", "narrow", "no color", "dumb"])
+def test_a_day_of_work(window: str, tmp_path: Path) -> None:
+    script = (
+        ["I have read it. 👩‍💻"],
+        [calls("update_plan", steps=PLAN)],
+        [calls("write_file", path="notes.txt", text="theirs\n"), calls("write_file", path="new.txt", text="new\n")],
+        ["Written."],
+        ["Hello again."],
+    )
+    with scene(tmp_path, *script) as here:
+        (here.project / "AGENTS.md").write_text("Always use tabs.\n")
+        (here.project / "notes.txt").write_text("mine\n")
+        with here.chat(**WINDOWS[window]) as chat:  # type: ignore[arg-type]
+            assert "AGENTS.md" in chat.wait_for_prompt()
+            _mention(chat, here)
+            _undo(chat, here)
+            _look(chat, here)
+        arguments = ["-c"] if chat.is_dumb else ["--pick"]
+        with here.chat(*arguments, **WINDOWS[window], BARTACK_MODEL="openai-compatible:other") as chat:  # type: ignore[arg-type]
+            if not chat.is_dumb:
+                chat.wait_for("search:")
+                chat.wait_for("I have read it.")  # the preview
+                chat.type("what is")
+                chat.wait_for("search: what is")
+                chat.key("Enter")
+            chat.wait_for("Continuing with openai-compatible:test", whole=True)
+            chat.wait_for_prompt()
+            chat.say("hello")
+            chat.wait_for("Hello again.")
+            assert here.server.requests[-1]["model"] == "test"
+
+
+def _mention(chat: Terminal, here: Scene) -> None:
+    chat.say("!echo from the shell; exit 4")
+    chat.wait_for("added to your next message")
+    assert "from the shell" in chat.screen()
+    chat.wait_for_prompt()
+    if chat.is_dumb:
+        chat.type("What is in @notes.txt")
+    else:
+        chat.type("What is in @not")
+        chat.wait_for("notes.txt")
+        chat.key("Tab")
+        chat.wait_for("@notes.txt")
+    chat.say(":1-1?")
+    chat.wait_for("Attached: notes.txt:1-1")
+    chat.wait_for("👩‍💻")  # whole
+    chat.wait_for_prompt()
+    request = here.server.requests[-1]
+    system = request["messages"][0]["content"]
+    for words in ("Always use tabs.", str(here.project), "Platform:", "Date:", "Git: not a repository"):
+        assert words in system
+    sent = str(request["messages"][-1]["content"])
+    assert "notes.txt:1-1:\nmine" in sent
+    assert "$ echo from the shell; exit 4:\nfrom the shell\n[exit code 4]" in sent
+
+
+def _undo(chat: Terminal, here: Scene) -> None:
+    chat.say("write")
+    seen = chat.wait_for(is_asking)
+    steps = ["[x] Look around", "[>] Change it", "[ ] Test"] if chat.is_dumb else ["☑ Look", "▶ Change", "☐ Test"]
+    assert [step in seen for step in steps] == [True] * 3
+    chat.say("y")
+    chat.wait_for(lambda screen: is_asking(screen) and "new.txt" in screen)
+    chat.say("y")
+    chat.wait_for("Written.")
+    chat.wait_for_prompt()
+    assert (here.project / "notes.txt").read_text() == "theirs\n"
+    chat.say("/restore")
+    chat.wait_for("notes.txt, new.txt" if not chat.is_dumb else "/restore NUMBER")
+    chat.wait_for_prompt()
+    chat.say("/undo")
+    chat.wait_for("Restored: notes.txt.")
+    chat.wait_for("new.txt.")
+    assert (here.project / "notes.txt").read_text() == "mine\n"
+    assert not (here.project / "new.txt").exists()
+    chat.key("C-u", "C-u")
+    chat.key("C-c")
+    chat.wait_for("write")
+
+
+def _look(chat: Terminal, here: Scene) -> None:
+    chat.wait_for_prompt()
+    chat.say("/context")
+    chat.wait_for("instructions")
+    chat.wait_for("/compact makes room")
+    chat.wait_for_prompt()
+    chat.say("/permissions")
+    chat.wait_for("Nothing is allowed without asking.")
+    chat.wait_for_prompt()
+    chat.say("/theme mono")
+    chat.wait_for("Theme: mono.")
+    chat.wait_for_prompt()
+    chat.say("/model")
+    chat.wait_for("Model: openai-compatible:test")
+    if not chat.is_dumb:
+        chat.wait_for_prompt()
+        chat.type("/effort hi")
+        chat.wait_for(lambda screen: "high" in screen.rpartition("/effort hi")[2])
+        chat.key("Tab")
+        chat.wait_for("› /effort high")
+        chat.key("Enter")
+        chat.wait_for("Thinking level: high.")
+        chat.wait_for_prompt()
+        chat.say("/sessions")
+        chat.wait_for("search:")
+        chat.key("Escape")
+    chat.wait_for_prompt()

@@ -65,9 +65,12 @@ def running(call_id: str, name: str, arguments: dict[str, Any], **known: Any) ->
     return ToolChanged(call_id, name, Running(input=arguments, time=ToolTime(start=NOW), **known))
 
 
-def completed(call_id: str, name: str, arguments: dict[str, Any], output: str, *, seconds: float = 0.1) -> Event:
+def completed(
+    call_id: str, name: str, arguments: dict[str, Any], output: str, *, seconds: float = 0.1, **metadata: Any
+) -> Event:
     time = ToolTime(start=NOW, end=NOW + timedelta(seconds=seconds))
-    return ToolChanged(call_id, name, Completed(input=arguments, output=output, title="", metadata={}, time=time))
+    state = Completed(input=arguments, output=output, title="", metadata=metadata, time=time)
+    return ToolChanged(call_id, name, state)
 
 
 def errored(call_id: str, name: str, arguments: dict[str, Any], error: str) -> Event:

@@ -2,6 +2,7 @@
 
 import re
 
+from bartack.agent.events import SubagentEvent
 from bartack.cli.terminal.screen import PlainScreen
 from bartack.nouns.deltas import Done, TextDelta, ThinkingDelta, ToolCallStart
 from tests.cli.terminal.event_builders import (
@@ -43,6 +44,31 @@ def test_text_is_printed_verbatim() -> None:
         for event in deltas(TextDelta(MARKDOWN[at : at + 9])):
             screen.show(event)
         assert written(console) == MARKDOWN[: at + 9]
+
+
+def test_an_emoji_that_arrives_in_pieces_stays_whole() -> None:
+    console = plain_console()
+    screen = PlainScreen(console)
+    for event in deltas(TextDelta("Hi 👩\u200d"), TextDelta("💻 and 👨\u200d"), TextDelta(""), Done("stop")):
+        screen.show(event)
+    assert written(console) == "Hi 👩\u200d💻 and 👨\n"
+
+
+def test_a_failed_command_a_plan_and_a_sub_agent_are_shown() -> None:
+    console = plain_console()
+    screen = PlainScreen(console)
+    steps = {"steps": [{"text": "look", "status": "done"}, {"text": "write"}]}
+    screen.show(completed("c1", "update_plan", steps, "1 of 2"))
+    screen.show(completed("c2", "run_command", {"command": "x"}, "1\n[exit code 2]", exit_code=2))
+    screen.show(running("c3", "helper", {}))
+    screen.show(SubagentEvent("c3", "helper", running("i1", "look", {})))
+    screen.show(SubagentEvent("c3", "helper", completed("i1", "look", {"at": "it"}, "seen")))
+    screen.show(SubagentEvent("gone", "helper", completed("i2", "look", {}, "seen")))
+    text = written(console)
+    assert "\n  ☑ look\n  ☐ write\n" in text
+    assert '[run_command command="x" failed, exit code 2, 0.1 s, 2 lines]\n  1\n  [exit code 2]\n' in text
+    assert '\n  [helper: look at="it" ok]\n' in text
+    assert text.count("helper:") == 1
 
 
 def test_thinking_can_be_shown_in_full() -> None:

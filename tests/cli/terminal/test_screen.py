@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.segment import Segment
 
 from bartack.agent.events import (
     ApprovalRequested,
@@ -18,6 +19,7 @@ from bartack.agent.events import (
     RunPaused,
     Snapshot,
     StatusChanged,
+    SubagentEvent,
 )
 from bartack.cli.terminal.screen import LiveScreen, PlainScreen, new_screen
 from bartack.formats.losses import Loss, LossReport
@@ -98,10 +100,11 @@ STEPS: list[list[Event]] = [
 class Watched:
     """A screen with a manual clock, and what was written to it since the last call."""
 
-    def __init__(self, width: int = 60) -> None:
+    def __init__(self, width: int = 60, footer: str = "") -> None:
         self.console = console_of(width)
         self.clock = Clock()
-        self.screen = LiveScreen(self.console, clock=self.clock)
+        lines = [[Segment(line)] for line in footer.split("\n")] if footer else []
+        self.screen = LiveScreen(self.console, clock=self.clock, footer=lambda: lines)
         self._seen = 0
 
     def show(self, *event_list: Event, after: float = 1.0) -> str:
@@ -306,6 +309,53 @@ def test_a_call_whose_id_was_replaced_is_still_one_call() -> None:
 def test_a_call_in_a_truncated_answer_was_not_run() -> None:
     broken = deltas(ToolCallStart("c1", "look"), ToolCallArgs("c1", '{"at": "th'), Failed(ErrorCode.STREAM_TRUNCATED))
     assert '✗ look at="th"  not run' in shown(broken)
+
+
+def test_a_failed_command_shows_its_exit_code_and_its_end() -> None:
+    output = "\n".join(f"line {number}" for number in range(50))
+    text = shown([completed("c1", "run_command", {"command": "make"}, output, exit_code=2)])
+    assert '✗ run_command command="make"  exit code 2  0.1 s  50 lines\n  line 0\n' in text
+    assert text.rstrip().endswith("line 49")
+    assert "✓ run_command  0.1 s\n  fine" in shown([completed("c1", "run_command", {}, "fine", exit_code=0)])
+    assert "✓ edit_file  0.1 s  +3 -1\n" in shown([completed("c1", "edit_file", {}, "x", additions=3, deletions=1)])
+
+
+def test_a_plan_is_a_list() -> None:
+    steps = {"steps": [{"text": "look " * 20, "status": "done"}, {"text": "write", "status": "doing"}, {"text": "end"}]}
+    text = shown([completed("c1", "update_plan", steps, "1 of 3")], width=40)
+    assert text.startswith("✓ update_plan\n  ☑ look look")
+    assert text.endswith("  ▶ write\n  ☐ end\n")
+    assert max(map(len, text.splitlines())) <= 40
+    assert "▶ write" in Watched().show(
+        *deltas(
+            ToolCallStart("c1", "update_plan"), ToolCallArgs("c1", '{"steps": [{"text": "write", "status": "doing"}')
+        )
+    )
+
+
+def test_the_calls_of_a_sub_agent_are_nested() -> None:
+    watched = Watched()
+    watched.show(running("c1", "helper", {}))
+    inner = [SubagentEvent("c1", "helper", completed(f"i{n}", "look", {"at": n}, "seen")) for n in range(7)]
+    live = watched.show(
+        *inner,
+        SubagentEvent("c1", "helper", running("i7", "search", {})),
+        SubagentEvent("c1", "helper", SubagentEvent("i7", "deeper", completed("d", "dig", {}, "found", exit_code=1))),
+        SubagentEvent("c1", "helper", finished(AgentStatus.COMPLETED)),
+    )
+    assert "\n  … 2 earlier calls\n  ✓ look at=2" in live
+    assert re.search(r"\n  . search  1 s\n    ✗ dig  exit code 1", live)
+    end = watched.show(completed("c1", "helper", {}, "The answer."))
+    assert "✓ helper  0.1 s\n  … 2 earlier calls\n  ✓ look at=2  0.1 s\n" in end
+    assert end.rstrip().endswith("The answer.")
+
+
+def test_the_footer_stays_below_the_answer() -> None:
+    watched = Watched(footer="typed text\nCtrl-C to stop")
+    assert watched.show(*deltas(TextDelta("Some words"))).rstrip().endswith("Some words\n\ntyped text\nCtrl-C to stop")
+    assert watched.show(*deltas(TextDelta(" more\n\n"))).rstrip().endswith("Ctrl-C to stop")
+    watched.screen.close()
+    assert "stop" not in watched.new_output()
 
 
 def test_a_call_running_at_the_end_was_stopped() -> None:

@@ -4,8 +4,10 @@ import asyncio
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from shutil import get_terminal_size
@@ -16,45 +18,58 @@ from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from bartack.agent import LiveApprover
+from bartack.agent.settings import PromptContext
 from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, new_agent, private_files, resolve_setup
+from bartack.app.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers, user_servers
+from bartack.app.mentions import as_mention, dropped
 from bartack.app.permissions import PermissionFile
+from bartack.app.plan import update_plan
+from bartack.app.project import ProjectFile, project_files, project_instructions
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import setting, settings_file
 from bartack.cli import options
 from bartack.cli.chat.approvals import Approvals
+from bartack.cli.chat.clipboard import saved_image
+from bartack.cli.chat.completion import ChatCompleter, Completed
 from bartack.cli.chat.conversation import Conversation
-from bartack.cli.chat.keyboard import Keyboard, quiet
-from bartack.cli.chat.slash import COMMANDS, is_command, run_command
+from bartack.cli.chat.keyboard import Keyboard, prompt_keys, quiet
+from bartack.cli.chat.page import PageServer
+from bartack.cli.chat.slash import COMMANDS, arguments_of, is_command, picked_session, run_command
 from bartack.cli.models import description, download
 from bartack.cli.store_access import store_flag
 from bartack.cli.telemetry import export_for, exported
 from bartack.cli.terminal.messages import show_message
-from bartack.cli.terminal.style import symbols_for
+from bartack.cli.terminal.style import ChatConsole, Display, is_plain, symbols_for
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.nouns.messages import user
 from bartack.store.address import default_path
-from bartack.tools import LocalRuntime
 
 app = options.new_app("Chat with a model in the terminal.")
 
 
 @app.command(no_args_is_help=False)
 def chat(
+    context: typer.Context,
     model: options.ModelOption = None,
     *,
     continue_latest: options.ContinueOption = False,
     session: Annotated[
         str | None,
-        typer.Option(metavar="SESSION", autocompletion=options.complete_sessions, help="Continue this session."),
+        typer.Option(
+            metavar="SESSION",
+            autocompletion=options.complete_sessions,
+            help="Continue this session: its id, or the first characters of it.",
+        ),
     ] = None,
+    pick: Annotated[bool, typer.Option("--pick", help="Choose a session to continue from a list.")] = False,
     tools: Annotated[
         bool, typer.Option("--tools/--no-tools", help="Enable tools for files and commands in this directory.")
     ] = True,
@@ -65,16 +80,27 @@ def chat(
         bool | None,
         typer.Option("--thinking/--folded", envvar="BARTACK_THINKING", help="Show thinking in full or as a summary."),
     ] = None,
+    display: Annotated[
+        Display | None,
+        typer.Option(
+            envvar="BARTACK_DISPLAY",
+            metavar="full|plain|screen-reader",
+            help="How to show the chat: with a live area and colors, as text that is only appended, or that with words "
+            "instead of symbols.",
+        ),
+    ] = None,
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
 ) -> None:
     """Chat with a model. It can use files and commands in the current directory, and the servers that 'bartack mcp add'
     has added, and asks before changing anything.
 
-    Ctrl-C stops the answer and keeps what has arrived; a second Ctrl-C exits. Type /help for a list of commands.
+    A session that is continued keeps its model, unless --model names another. Instructions are read from AGENTS.md, or
+    CLAUDE.md, in this directory and those above it. Ctrl-C stops the answer and keeps what has arrived; a second Ctrl-C
+    exits. Type /help for a list of commands.
     """
-    if session is not None and continue_latest:
-        raise typer.BadParameter("--session and --continue exclude each other")
+    if (session is not None) + continue_latest + pick > 1:
+        raise typer.BadParameter("--session, --continue and --pick exclude each other")
     with options.usage_errors():
         _check_terminal()
         setup = resolve_setup(
@@ -86,11 +112,19 @@ def chat(
             servers=chosen_servers(mcp) if mcp else user_servers() if tools else {},
         )
         is_expanded = bool(setting("thinking", thinking))
+        shown_as: Display = setting("display", display) or "full"
         export = export_for(otel)
     # rich assumes 80 columns for every dumb terminal
     width = get_terminal_size().columns if is_dumb_terminal() else None
-    console = Console(file=sys.stdout, highlight=False, width=width)  # keeps stdout while that is redirected for tools
-    _greet(console, setup.choice)
+    console = ChatConsole(
+        display=shown_as,
+        theme_name=settings_file().settings.theme,
+        file=sys.stdout,  # kept while that is redirected for tools
+        highlight=False,
+        width=width,
+    )
+    files = project_files(Path.cwd()) if setup.instructions else []
+    _greet(console, setup.choice, files)
     _offer_download(setup.model)
     try:
         with exported(export):
@@ -100,7 +134,10 @@ def chat(
                     setup,
                     console,
                     session,
+                    files,
                     continue_latest=continue_latest,
+                    pick=pick,
+                    is_model_given=getattr(context.get_parameter_source("model"), "name", "") == "COMMANDLINE",
                     thinking=is_expanded,
                     telemetry=telemetry,
                 )
@@ -120,10 +157,11 @@ def _check_terminal() -> None:
     raise with_hint(error, "Use 'bartack run' in scripts and pipes.")
 
 
-def _greet(console: Console, choice: DefaultModel) -> None:
+def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile]) -> None:
     name = "local model" if choice.name == "local" else safe_line(choice.name)
     reason = f" ({choice.reason})" if choice.reason else ""
-    console.print(f"bartack {version('bartack')} · {name}{reason} · /help", style="dim", markup=False)
+    read = "".join(f" · {name}" for name in dict.fromkeys(file.path.name for file in files))
+    console.print(f"bartack {version('bartack')} · {name}{reason}{read} · /help", style="dim", markup=False)
 
 
 def _offer_download(model: Model) -> None:
@@ -139,43 +177,82 @@ def _offer_download(model: Model) -> None:
 
 async def _chat(
     setup: AgentSetup,
-    console: Console,
+    console: ChatConsole,
     session: str | None,
+    files: Sequence[ProjectFile],
     *,
     continue_latest: bool,
+    pick: bool,
+    is_model_given: bool,
     thinking: bool,
     telemetry: Telemetry | None,
 ) -> None:
+    here = Path.cwd()
+    full = await asyncio.to_thread(
+        project_instructions, setup.instructions, here, files, datetime.now().astimezone().date()
+    )
+
+    def instructions(about: PromptContext[None]) -> str:
+        """A small model on this machine has no use for a long prompt, and little room."""
+        return setup.instructions if about.model.provider == "local" or not setup.instructions else full
+
     async with opened_store(setup.address) as store:
         if continue_latest:
             session = await latest_session_here(store)
+        conversation: Conversation  # made below
         keyboard = Keyboard(
             symbol=symbols_for(console).prompt,
             history=default_path().with_name("history"),
-            status=lambda: conversation.status,
-            commands={name: command.summary for name, command in COMMANDS.items()},
-            toggle_thinking=lambda: conversation.toggle_thinking(),  # noqa: PLW0108 - made below
-            show_transcript=lambda: conversation.show_transcript(),  # noqa: PLW0108 - made below
+            status=None if is_plain(console) else lambda: conversation.status,
+            completer=ChatCompleter(
+                {
+                    name: Completed(command.summary, partial(arguments_of, lambda: conversation, name))
+                    for name, command in COMMANDS.items()
+                },
+                here,
+            ),
+            keys=prompt_keys(
+                toggle_thinking=lambda: conversation.toggle_thinking(),  # noqa: PLW0108 - made below
+                show_transcript=lambda: conversation.show_transcript(),  # noqa: PLW0108 - made below
+                paste_image=_pasted_image,
+                dropped=lambda text: dropped(text, here),
+            ),
         )
-        runtime = LocalRuntime(Path.cwd(), forbidden=private_files(store)) if setup.files else None
-        kept = PermissionFile(Path.cwd())
+        checkpoints = CheckpointFolder(default_path().with_name("checkpoints"))
+        await asyncio.to_thread(checkpoints.prune)
+        runtime = CheckpointRuntime(here, kept=checkpoints, forbidden=private_files(store))
+        kept = PermissionFile(here)
         with options.usage_errors():
             kept.rules()
-        configured = settings_file().settings.approval
-        approvals = Approvals(console, keyboard, kept=kept, runtime=runtime, configured=configured)
+        settings = settings_file().settings
+        approvals = Approvals(console, keyboard, kept=kept, runtime=runtime, configured=settings.approval)
         agent = new_agent(
-            setup,
+            setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()))),
             store,
             approver=LiveApprover(),
             approval=approvals.policy,
             telemetry=telemetry,
-            runtime=runtime,
+            runtime=runtime if setup.files else None,
+            instructions=instructions,
         )
         conversation = Conversation(
-            agent, store, setup.choice.name, console=console, keyboard=keyboard, approvals=approvals, thinking=thinking
+            agent,
+            store,
+            setup.choice.name,
+            console=console,
+            keyboard=keyboard,
+            approvals=approvals,
+            runtime=runtime,
+            kept=checkpoints,
+            page=PageServer(setup.address),
+            thinking=thinking,
+            uses_own_models=not is_model_given,
+            notify=settings.notify,
         )
         async with agent, aclosing(conversation):
             with _signals(conversation), quiet(keyboard.type):
+                if pick:
+                    session = await picked_session(conversation)
                 if session is not None:
                     conversation.space()
                     await conversation.open(session)
@@ -183,6 +260,15 @@ async def _chat(
     if conversation.session_id is not None:
         flags = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
         conversation.note(f"Continue this session with: bartack chat{flags}", soft_wrap=True)
+
+
+def _pasted_image() -> str | None:
+    """The mention of the image in the clipboard; None if there is none."""
+    try:
+        path = saved_image(default_path().with_name("clipboard"))
+    except OSError:
+        return None
+    return None if path is None else as_mention(str(path))
 
 
 @contextmanager
@@ -222,7 +308,7 @@ async def _prompt_loop(conversation: Conversation, keyboard: Keyboard) -> None:
     default = ""
     while not conversation.is_leaving:  # by /quit, or a second Ctrl-C
         conversation.space()
-        if conversation.console.is_dumb_terminal:  # its prompt has no status line
+        if is_plain(conversation.console):  # its prompt has no status line
             conversation.note(f"[{conversation.status.strip()}]")
         if conversation.was_interrupted or default:
             default = "\n".join(filter(None, (default, keyboard.draft.take_all())))
@@ -254,6 +340,10 @@ async def _handle(conversation: Conversation, line: str) -> str:
         if is_command(line):
             conversation.was_interrupted = False
             return await run_command(conversation, line) or ""
+        if line.startswith("!") and line[1:].strip():
+            conversation.was_interrupted = False
+            await conversation.run_command(line[1:].strip())
+            return ""
         return "" if await conversation.send(line) else line
     except BartackError as error:  # for example a full disk, which must not end the chat
         conversation.show_error(error)

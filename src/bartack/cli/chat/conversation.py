@@ -5,9 +5,11 @@ session. Ctrl-C stops the answer and keeps what has arrived; a second one exits.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from prompt_toolkit.keys import Keys
 from rich.cells import cell_len, set_cell_size
@@ -16,29 +18,39 @@ from rich.text import Text
 
 from bartack.agent import Agent, ApprovalRequested, Run
 from bartack.agent.events import RunFinished
+from bartack.app.agent_setup import connect_model
+from bartack.app.attachments import unsupported_content
+from bartack.app.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack.app.errors import error_hint, error_text, failure_hint, with_hint, with_store_hint
+from bartack.app.mentions import attached, command_output_part, mentions
+from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line, safe_text
-from bartack.app.sessions import ensure_session, has_unfinished_run
+from bartack.app.sessions import ensure_session, find_session, has_unfinished_run, model_of, short_ids
 from bartack.app.usage import SessionUsage, format_context, format_cost, format_tokens, session_usage
 from bartack.cli.chat.approvals import Approvals
 from bartack.cli.chat.keyboard import Keyboard
+from bartack.cli.chat.page import PageServer
 from bartack.cli.terminal.live_area import CapturedOutput
 from bartack.cli.terminal.messages import show_message
 from bartack.cli.terminal.rendering import Line, unwrapped
 from bartack.cli.terminal.screen import Screen, new_screen
-from bartack.cli.terminal.style import FAINT
+from bartack.cli.terminal.style import FAINT, ChatConsole, is_plain
 from bartack.models.model import Model
 from bartack.nouns.entries import ApprovalRequired, Entry
-from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound
-from bartack.nouns.messages import Message
+from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound, ToolError
+from bartack.nouns.messages import Message, user
+from bartack.nouns.parts import ContentPart
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
+from bartack.tools.runtime import RunCommand
 
 _PROGRAM = "bartack chat"
 _TICK_S = 1 / 8
 _RETRY_S = 0.5  # between attempts to start a run on a session that is in use
 _SHOWN = 8  # messages shown when a session is continued
 _STOP_HINT = "Ctrl-C to stop"
+_COMMAND_LINES = 200  # of the output of the user's own commands
+_NOTIFY_AFTER_S = 10.0  # an answer that took longer may have been left alone
 
 
 class Conversation:
@@ -50,16 +62,29 @@ class Conversation:
         store: SessionStore,
         model_name: str,
         *,
-        console: Console,
+        console: ChatConsole,
         keyboard: Keyboard,
         approvals: Approvals,
+        runtime: CheckpointRuntime,
+        kept: CheckpointFolder,
+        page: PageServer,
         thinking: bool,
+        uses_own_models: bool = True,
+        notify: Literal["bell", "desktop", "off"] = "bell",
     ) -> None:
+        """`runtime` is where the user's own commands run, and `kept` has what its tools replaced. With
+        `uses_own_models`, a session that is continued keeps its model."""
         self.agent = agent
         self.store = store
         self.console = console
         self.keyboard = keyboard
         self.approvals = approvals
+        self.runtime = runtime
+        self.kept = kept
+        self.page = page
+        self.uses_own_models = uses_own_models
+        self.outputs: list[ContentPart] = []  # of the user's own commands, for the next message
+        self._notify = notify
         self.model: Model = agent.model
         self.model_name = model_name
         self.thinking = thinking  # shown in full
@@ -129,16 +154,32 @@ class Conversation:
     async def open(self, session_id: str) -> None:
         """Continue a stored session: show its last messages and resume an interrupted run. Raises `NotFound`."""
         try:
+            session_id = await find_session(self.store, session_id)
             branch = await self.store.load(session_id)
         except NotFound as error:
             with_store_hint(error)
             raise
         self._enter(session_id)
+        await self._use_own_model(session_id)
         self.show(branch)
         await self._update_usage()
         if has_unfinished_run(branch):
             self.note("Resuming the unfinished answer.")
             await self._resume(session_id, len(branch))
+
+    async def _use_own_model(self, session_id: str) -> None:
+        """Switch to the model that the session used last, if it can be used here."""
+        used = await model_of(self.store, session_id) if self.uses_own_models else None
+        info = self.model.model_info()
+        if used is None or (used.provider, used.model) == (info.provider, info.model_id):
+            return
+        name = f"{used.provider}:{used.model}"
+        try:
+            await self.switch_model(connect_model(name), name)
+        except BartackError as error:
+            self.note(f"This session used {safe_line(name)}, which cannot be used: {error_text(error)}")
+        else:
+            self.note(f"Continuing with {safe_line(name)}, the model of this session.")
 
     async def _resume(self, session_id: str, known: int) -> None:
         """Finish the last run, or show what another process has added to it in the meantime."""
@@ -192,11 +233,16 @@ class Conversation:
 
     async def switch_model(self, model: Model, name: str) -> None:
         """Use another model from now on, and close the previous one."""
-        await self.aclose()
+        await self._close_model()
         self.model, self.model_name = model, name
 
     async def aclose(self) -> None:
-        """Close the model."""
+        """Close the model, the runtime of the user's own commands, and the web page."""
+        await self._close_model()
+        await self.runtime.close()
+        await self.page.close()
+
+    async def _close_model(self) -> None:
         close = getattr(self.model, "aclose", None)
         if close is not None:
             await close()
@@ -206,15 +252,55 @@ class Conversation:
     async def send(self, text: str) -> bool:
         """Send a message and show the answer; False if the run could not start."""
         self.was_interrupted = False
+        message = await self._message(text)
         if self.session_id is None:
             self.session_id = await ensure_session(self.store, None, prompt=text, program=_PROGRAM)
         session_id, head = self.session_id, self.head
         has_started = await self.show_run(
-            lambda: self.agent.stream(text, session=session_id, model=self.model, head=head)
+            lambda: self.agent.stream(message, session=session_id, model=self.model, head=head)
         )
         if has_started:
             self.head = None
+            self.outputs.clear()
         return has_started
+
+    async def _message(self, text: str) -> Message:
+        """The message with the files that it mentions and the outputs that wait for it. Raises `BartackError` for a
+        file that cannot be sent."""
+        found = await asyncio.to_thread(mentions, text, Path.cwd())
+        files = [await asyncio.to_thread(attached, one) for one in found]
+        message = user(text, *files, *self.outputs)
+        if found:
+            self.note(f"Attached: {', '.join(safe_line(one.name) for one in found)}")
+        losses = unsupported_content(self.model, message) if files else ()
+        if losses:
+            self.note(losses_text(losses))
+        return message
+
+    async def run_command(self, command: str) -> None:
+        """Run the user's own command, print its output, and keep it for the next message. Ctrl-C stops it."""
+        self._stopped.clear()
+        await self.runtime.connect()
+        task = asyncio.create_task(self.runtime.execute(RunCommand(command=command)))
+        stopped = asyncio.create_task(self._stopped.wait())
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+            self.note("Stopped.")
+            return
+        try:
+            output = str(task.result().content)
+        except ToolError as error:
+            output = error.message
+        shown = safe_text(output.rstrip()).split("\n")
+        left = len(shown) - _COMMAND_LINES
+        if left > 0:
+            shown = [*shown[: _COMMAND_LINES // 2], f"... {left} more lines ...", *shown[-(_COMMAND_LINES // 2) :]]
+        self.console.print("\n".join(shown), markup=False, highlight=False)
+        self.outputs.append(command_output_part(command, output))
+        self.note("The output is added to your next message.")
 
     async def show_run(self, new_run: Callable[[], Run]) -> bool:
         """Show a run until it ends, whether or not it succeeds; False if it could not start."""
@@ -254,12 +340,15 @@ class Conversation:
 
     async def _show_events(self, run: Run) -> None:
         screen = new_screen(self.console, thinking=self.thinking, footer=self._footer)
+        started = time.monotonic()
         keys: dict[Keys, Callable[[], object]] = {
             Keys.ControlO: lambda: self._toggle_live_thinking(screen),
             Keys.ControlT: lambda: viewing.append(asyncio.create_task(self._view_during_run(screen))),
         }
         viewing: list[asyncio.Task[None]] = []
         self.space()
+        if self.console.display == "screen-reader":
+            self.note("Assistant:")
         ticking = asyncio.create_task(_tick(screen))
         try:
             async with AsyncExitStack() as stack:
@@ -281,6 +370,8 @@ class Conversation:
             await asyncio.gather(*viewing, return_exceptions=True)
             ticking.cancel()
             screen.close()
+            if time.monotonic() - started >= _NOTIFY_AFTER_S:
+                self.notify("The answer is complete")
             self.last_thinking = screen.last_thinking() or self.last_thinking
 
     def _footer(self) -> list[Line]:
@@ -302,7 +393,7 @@ class Conversation:
             self.note("Nothing to show yet.")
 
     async def _view_during_run(self, screen: Screen) -> None:
-        if self._terminal.locked() or self.console.is_dumb_terminal:
+        if self._terminal.locked() or is_plain(self.console):
             return
         async with self._terminal:
             screen.suspend()
@@ -317,12 +408,21 @@ class Conversation:
     async def _ask(self, run: Run, request: ApprovalRequired, screen: Screen) -> None:
         if self._stopped.is_set():  # by the answer to an earlier one of several calls
             return
+        self.notify("Approval needed")
         try:
             if not await self.approvals.ask(run, request, screen):
                 self._stopped.set()
                 run.abort("user")
         except (KeyboardInterrupt, EOFError):
             self.interrupt()
+
+    def notify(self, text: str) -> None:
+        """Call the user back to the terminal."""
+        if self._notify == "desktop" and not is_plain(self.console):
+            self.console.file.write(f"\x1b]9;bartack: {text}\x07")
+            self.console.file.flush()
+        elif self._notify != "off":
+            self.console.bell()
 
     def _hint_at_failure(self, run: Run) -> None:
         error = run.result.error
@@ -356,7 +456,7 @@ def status_facts(model: str, usage: SessionUsage, *, window: int | None, session
         format_context(usage.context_tokens, window),
         format_tokens(usage.spend),
         format_cost(usage.spend),
-        f"session {safe_line(session)}" if session else "new session",
+        f"session {safe_line(short_ids([session])[0])}" if session else "new session",
     ]
     return [piece for piece in pieces if piece]
 

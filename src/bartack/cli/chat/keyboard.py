@@ -18,12 +18,12 @@ from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session, in_terminal, run_in_terminal
-from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.completion import Completer
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
-from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent, merge_key_bindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.styles import Style
@@ -33,6 +33,8 @@ from rich.console import Console
 from bartack.app.safe_text import safe_text, valid_text
 from bartack.cli.chat.draft import Draft
 from bartack.cli.chat.pager import Pager, recorded
+from bartack.cli.chat.picker import Picker
+from bartack.cli.terminal.style import is_plain
 
 _MENU = 6  # lines for completions
 _STYLE = Style.from_dict(
@@ -53,24 +55,23 @@ class Keyboard:
         *,
         symbol: str,
         history: Path,
-        status: Callable[[], str],
-        commands: Mapping[str, str],
-        toggle_thinking: Callable[[], None],
-        show_transcript: Callable[[], Awaitable[None]],
+        status: Callable[[], str] | None,
+        completer: Completer,
+        keys: KeyBindings,
     ) -> None:
-        """`symbol` starts the prompt, `status` gives the line below it, `commands` are completed with a summary."""
+        """`symbol` starts the prompt, and `status` gives the line below it. `keys` have an effect at the prompt."""
         self.draft = Draft()
         self._prompt = f"{symbol} "
         # Prompts write plain text on a dumb terminal.
         with create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None):
             self._session: PromptSession[str] = PromptSession(
                 history=_history(history),
-                completer=WordCompleter(list(commands), meta_dict=commands, sentence=True),
-                complete_while_typing=True,
-                key_bindings=_bindings(toggle_thinking, show_transcript),
+                completer=completer,
+                complete_while_typing=status is not None,  # a menu that changes is not for a screen reader
+                key_bindings=merge_key_bindings([_bindings(), keys]),
                 multiline=True,
                 prompt_continuation=_continuation,
-                bottom_toolbar=lambda: [("class:bottom-toolbar", status())],
+                bottom_toolbar=None if status is None else lambda: [("class:bottom-toolbar", status())],
                 style=_STYLE,
                 enable_suspend=True,
             )
@@ -101,11 +102,15 @@ class Keyboard:
         self, console: Console, draw: Callable[[Console], None], title: str, *, at_end: bool = False
     ) -> None:
         """Show what `draw` prints in a pager, or print it where there can be none."""
-        if console.is_dumb_terminal or not console.is_terminal:
+        if is_plain(console):
             draw(console)
         else:
             pager = Pager(recorded(console, draw), title, at_end=at_end)
             await pager.show(self._session.app.input, self._session.app.output)
+
+    async def pick(self, picker: Picker) -> str | None:
+        """The session that the user chooses."""
+        return await picker.choose(self._session.app.input, self._session.app.output)
 
     @contextmanager
     def listening(self, keys: Mapping[Keys, Callable[[], object]], changed: Callable[[], object]) -> Iterator[None]:
@@ -177,9 +182,7 @@ def _history(path: Path) -> History:
     return _History(str(path))
 
 
-def _bindings(
-    toggle_thinking: Callable[[], None] | None = None, show_transcript: Callable[[], Awaitable[None]] | None = None
-) -> KeyBindings:
+def _bindings() -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -196,17 +199,41 @@ def _bindings(
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    if toggle_thinking is not None:
+    return keys
 
-        @keys.add("c-o")
-        def toggle(event: KeyPressEvent) -> None:
-            event.app.create_background_task(_above_the_prompt(toggle_thinking))
 
-    if show_transcript is not None:
+def prompt_keys(
+    *,
+    toggle_thinking: Callable[[], None],
+    show_transcript: Callable[[], Awaitable[None]],
+    paste_image: Callable[[], str | None],
+    dropped: Callable[[str], str | None],
+) -> KeyBindings:
+    """The keys of the chat at its prompt. `paste_image` gives the mention of the image in the clipboard, and `dropped`
+    the mentions for a paste that consists of paths."""
+    keys = KeyBindings()
 
-        @keys.add("c-t")
-        def view(event: KeyPressEvent) -> None:
-            event.app.create_background_task(_instead_of_the_prompt(show_transcript))
+    @keys.add("c-o")
+    def toggle(event: KeyPressEvent) -> None:
+        event.app.create_background_task(_above_the_prompt(toggle_thinking))
+
+    @keys.add("c-t")
+    def view(event: KeyPressEvent) -> None:
+        event.app.create_background_task(_instead_of_the_prompt(show_transcript))
+
+    @keys.add("c-v")
+    def image(event: KeyPressEvent) -> None:
+        mention = paste_image()
+        if mention is None:
+            event.app.output.bell()
+        else:
+            event.current_buffer.insert_text(f"{mention} ")
+
+    @keys.add(Keys.BracketedPaste)
+    def paste(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        mention = dropped(text)
+        event.current_buffer.insert_text(text if mention is None else f"{mention} ")
 
     return keys
 

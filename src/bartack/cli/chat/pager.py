@@ -19,6 +19,8 @@ from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.output import Output
 from rich.console import Console
 
+from bartack.cli.terminal.style import DEFAULT_THEME, ChatConsole
+
 _KEYS = "Up/Down, Space, b: scroll · g/G: start/end · q: back"
 _SHORT_KEYS = "Space/b: scroll · q: back"
 _LINE_END = re.compile(r"\r?\n")
@@ -26,11 +28,13 @@ _LINE_END = re.compile(r"\r?\n")
 
 def recorded(console: Console, draw: Callable[[Console], None]) -> list[str]:
     """The lines that `draw` prints to a console like this one, with their escape sequences for colors."""
-    recording = Console(
+    recording = ChatConsole(
+        display=console.display if isinstance(console, ChatConsole) else "full",
+        theme_name=console.theme_name if isinstance(console, ChatConsole) else DEFAULT_THEME,
         file=StringIO(),
         force_terminal=console.is_terminal,
         width=console.width,
-        color_system=console.color_system,  # type: ignore[arg-type]
+        color_system=console.color_system,
         no_color=console.no_color,
         legacy_windows=False,
         highlight=False,

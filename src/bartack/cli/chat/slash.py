@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import webbrowser
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -13,24 +14,50 @@ from string import ascii_lowercase
 from typing import NamedTuple, cast, get_args
 
 import msgspec
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Styled
 
 from bartack.app.agent_setup import connect_model
+from bartack.app.checkpoints import checkpoints_in, restore, restored_text
+from bartack.app.context_usage import context_rows
 from bartack.app.errors import with_hint
+from bartack.app.mentions import as_mention
+from bartack.app.permissions import COMMAND_TOOL
+from bartack.app.project import init_prompt
 from bartack.app.safe_text import safe_line, visible_text
-from bartack.app.sessions import Turn, branch_to, other_heads, turns_of
+from bartack.app.sessions import (
+    Turn,
+    branch_to,
+    directory_of,
+    find_session,
+    home_path,
+    other_heads,
+    short_ids,
+    turns_of,
+)
 from bartack.app.transcript import markdown_transcript
-from bartack.app.usage import format_cost, format_tokens
+from bartack.app.usage import format_context, format_cost, format_count, format_tokens
+from bartack.cli.chat.clipboard import saved_image
+from bartack.cli.chat.completion import Offers
 from bartack.cli.chat.conversation import Conversation
+from bartack.cli.chat.pager import recorded
+from bartack.cli.chat.picker import Listed, Picker
 from bartack.cli.mcp import tool_rows
+from bartack.cli.options import complete_models
 from bartack.cli.output import Row, columns, print_table
 from bartack.cli.sessions import MODEL_SPEND, model_spend_rows, session_rows
+from bartack.cli.terminal.messages import show_message
+from bartack.cli.terminal.style import THEMES, is_plain
 from bartack.models.vendors import VENDORS
 from bartack.models.weights import known_models
-from bartack.nouns.entries import Entry
+from bartack.nouns.entries import Entry, ToolStarted
 from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import Text
 from bartack.store import SessionInfo
+from bartack.store.address import default_path
+from bartack.store.maintenance import purge
 from bartack.store.requests import ThinkingLevel, override_system_prompt, set_thinking_level
 from bartack.store.transfer import export_session
 from bartack.tools.mcp import McpServer, ServerStatus
@@ -38,20 +65,39 @@ from bartack.tools.toolset import origin_of
 from bartack.views import document
 
 _SHOWN = 20  # sessions in a list
+_LISTED = 200  # sessions to choose from
+_PREVIEWED = 6  # messages
+_NAMED = 2  # files that a turn changed
+_BAR = 20  # columns of a bar
 _FIRST_WORDS = 60  # characters of a message in a list
 _KEYS = """\
+@path: attach a file, @path:10-20 some lines · !command: run a command and add its output
 Enter: send · Alt-Enter or \\ at the end of the line: new line · Up: earlier prompts
 Ctrl-C: stop the answer, twice: exit · Ctrl-D: exit
 Ctrl-T: show whole outputs · Ctrl-O: show or fold thinking
 During an answer: type and press Enter to queue a message, Up to edit it again"""
-_SESSIONS = columns("_# _ title updated tokens#? cost#?")
+_SESSIONS = columns("_# _ title~ updated tokens#? cost#?")
+
+
+async def _no_arguments(chat: Conversation) -> Offers:
+    return ()
 
 
 class SlashCommand(NamedTuple):
-    """Its line in /help, and the function that runs it, which may give the text for the next prompt."""
+    """Its line in /help, the function that runs it, which may give the text for the next prompt, and what Tab offers
+    after it."""
 
     summary: str
     run: Callable[[Conversation, str], Awaitable[str | None]]
+    arguments: Callable[[Conversation], Awaitable[Offers]] = _no_arguments
+
+
+async def arguments_of(chat: Callable[[], Conversation], name: str) -> Offers:
+    """The arguments that a command can have now."""
+    try:
+        return await COMMANDS[name].arguments(chat())
+    except BartackError:  # no store, or no session any more
+        return ()
 
 
 def is_command(line: str) -> bool:
@@ -99,6 +145,16 @@ async def _model(chat: Conversation, argument: str) -> None:
         return
     await chat.switch_model(connect_model(argument), argument)
     chat.note(f"Switched to {safe_line(argument)}.")
+
+
+async def _model_names(chat: Conversation) -> Offers:
+    totals = await chat.store.totals()
+    used = [f"{each.model.provider}:{each.model.model}" for each in totals.models if each.model is not None]
+    return [*((name, "used before") for name in used), *complete_models()]
+
+
+async def _efforts(chat: Conversation) -> Offers:
+    return [(level, "") for level in get_args(ThinkingLevel)]
 
 
 async def _effort(chat: Conversation, argument: str) -> None:
@@ -167,6 +223,12 @@ async def _permissions(chat: Conversation, argument: str) -> None:
         )
 
 
+async def _permission_words(chat: Conversation) -> Offers:
+    rules = [*chat.approvals.kept.rules(), *chat.approvals.session_rules]
+    removals = [(f"remove {number}", visible_text(rule.text)) for number, rule in enumerate(rules, 1)]
+    return [("edit", "open the file in your editor"), *removals]
+
+
 async def _edit_file(chat: Conversation, path: Path) -> None:
     """Open the file in the user's editor."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
@@ -191,6 +253,11 @@ async def _mcp(chat: Conversation, argument: str) -> None:
         chat.note("No MCP servers. 'bartack mcp add' adds one, and --mcp FILE uses those of a file.")
 
 
+async def _server_names(chat: Conversation) -> Offers:
+    servers = map(origin_of, chat.agent.tools.toolsets)
+    return [(one.name, one.status.state) for one in servers if isinstance(one, McpServer)]
+
+
 def _server_cells(status: ServerStatus) -> tuple[str, str, str]:
     state = "not connected yet" if status.state == "closed" else status.state
     return state, str(len(status.tools)), visible_text(status.problem or status.title or status.address)
@@ -204,10 +271,70 @@ async def _sessions(chat: Conversation, argument: str) -> None:
     if argument:
         numbered = dict(zip(map(str, count(1)), page.items, strict=False))
         await chat.open(numbered[argument].id if argument in numbered else argument)
-        return
-    if page.items:
+    elif not page.items:
+        chat.note("No sessions yet.")
+    elif is_plain(chat.console):
         print_table(_SESSIONS, _session_rows(page.items, chat.session_id))
-    chat.note("/sessions NUMBER continues one of them." if page.items else "No sessions yet.")
+        chat.note("/sessions NUMBER continues one of them.")
+    elif (chosen := await picked_session(chat)) is not None:
+        await chat.open(chosen)
+
+
+async def picked_session(chat: Conversation) -> str | None:
+    """The session that the user chooses from a list."""
+    page = await chat.store.sessions(_LISTED)
+    shorts = short_ids([info.id for info in page.items])
+    listed = [
+        Listed(
+            info.id,
+            safe_line(short),
+            safe_line(info.title or ""),
+            safe_line(home_path(await directory_of(chat.store, info.id) or "")),
+            info.updated,
+        )
+        for short, info in zip(shorts, page.items, strict=True)
+    ]
+    if not listed:
+        chat.note("No sessions yet.")
+        return None
+
+    async def preview(session_id: str) -> list[str]:
+        branch = await chat.store.load(session_id)
+        messages = [entry.fact for entry in branch if isinstance(entry.fact, Message)][-_PREVIEWED:]
+
+        def draw(console: Console) -> None:
+            for each in messages:
+                show_message(console, each)
+
+        return recorded(chat.console, draw)
+
+    async def search(words: str) -> set[str]:
+        return {info.id for info in (await chat.store.sessions(_LISTED, query=words)).items}
+
+    return await chat.keyboard.pick(Picker(listed, preview=preview, search=search))
+
+
+async def _session_names(chat: Conversation) -> Offers:
+    page = await chat.store.sessions(_SHOWN)
+    shorts = short_ids([info.id for info in page.items])
+    return [(short, safe_line(info.title or "")) for short, info in zip(shorts, page.items, strict=True)]
+
+
+async def _delete(chat: Conversation, argument: str) -> None:
+    if not argument:
+        chat.note("/delete SESSION permanently removes a session: its id, or the first characters of it.")
+        return
+    found = await find_session(chat.store, argument)
+    if found == chat.session_id:
+        chat.note("This is the current session. Type /new first.")
+        return
+    title = next((info.title for info in (await chat.store.sessions(_LISTED)).items if info.id == found), None)
+    answer = await chat.keyboard.choice(f"Permanently remove {safe_line(title or found)}? [y/n]: ")
+    if answer.lower() in {"y", "yes"}:
+        await purge(chat.store, found, everything=True)
+        chat.note("Removed.")
+    else:
+        chat.note("Nothing was removed.")
 
 
 def _session_rows(infos: Sequence[SessionInfo], current: str | None) -> Iterator[Row]:
@@ -276,13 +403,74 @@ def _first_words(turn: Turn) -> str:
 
 
 async def _undo(chat: Conversation, argument: str) -> str | None:
-    turns = turns_of(await chat.branch())
+    branch = await chat.branch()
+    turns = turns_of(branch)
     if not turns:
         chat.note("Nothing to undo.")
         return None
-    await chat.move_to(turns[-1].before)
-    chat.note("Last turn undone. Edit and resend; files are not restored. /branch brings it back.")
-    return turns[-1].message.text
+    turn = turns[-1]
+    restored = await _restore_files(chat, _entries_of(branch, turn.before))
+    await chat.move_to(turn.before)
+    chat.note(f"Last turn undone. Edit and resend; /branch brings it back. {restored}".strip())
+    return next((part.text for part in turn.message.parts if isinstance(part, Text)), "")
+
+
+def _entries_of(branch: Sequence[Entry], before: str) -> list[Entry]:
+    """The entries after this one."""
+    start = next(index for index, entry in enumerate(branch) if entry.id == before)
+    return list(branch[start + 1 :])
+
+
+async def _restore_files(chat: Conversation, entries: Sequence[Entry]) -> str:
+    """Give the files that these entries changed their content from before, and say what was done."""
+    points = checkpoints_in(entries)
+    text = ""
+    if points:
+        await chat.runtime.connect()
+        text = restored_text(await asyncio.to_thread(restore, chat.runtime.directory, chat.kept, points))
+    has_commands = any(
+        isinstance(entry.fact, ToolStarted) and entry.fact.tool_name == COMMAND_TOOL for entry in entries
+    )
+    return f"{text} What commands changed is not restored.".strip() if has_commands else text
+
+
+async def _restore(chat: Conversation, argument: str) -> None:
+    branch = await chat.branch()
+    turns = turns_of(branch)
+    if argument.isdecimal() and 1 <= int(argument) <= len(turns):
+        done = await _restore_files(chat, _entries_of(branch, turns[int(argument) - 1].before))
+        chat.note(done or "No file has changed since.")
+        return
+    rows = [(str(number), paths, _first_words(turn)) for number, paths, turn in _changing_turns(branch, turns)]
+    if rows:
+        print_table(columns("_# files turn~"), rows)
+    chat.note(
+        "/restore NUMBER gives files the content that they had before that turn. The conversation stays."
+        if rows
+        else "No turn has changed a file with write_file or edit_file."
+    )
+
+
+def _changing_turns(branch: Sequence[Entry], turns: Sequence[Turn]) -> Iterator[tuple[int, str, Turn]]:
+    for number, turn in enumerate(turns, 1):
+        entries = _entries_of(branch, turn.before)
+        end = next((index for index, entry in enumerate(entries) if entry.id == turn.end), len(entries))
+        paths = dict.fromkeys(safe_line(point.path) for point in checkpoints_in(entries[: end + 1]))
+        if paths:
+            shown = list(paths)[:_NAMED]
+            more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+            yield number, ", ".join(shown) + more, turn
+
+
+async def _turn_numbers(chat: Conversation) -> Offers:
+    _, branch, heads = await _tree(chat)
+    numbers = [(str(number), _first_words(turn)) for number, turn in enumerate(turns_of(branch), 1)]
+    return [*numbers, *((letter, "another branch") for letter, _ in zip(ascii_lowercase, heads, strict=False))]
+
+
+async def _branch_letters(chat: Conversation) -> Offers:
+    _, _, heads = await _tree(chat)
+    return [(letter, "another branch") for letter, _ in zip(ascii_lowercase, heads, strict=False)]
 
 
 async def _compact(chat: Conversation, argument: str) -> None:
@@ -303,6 +491,70 @@ async def _cost(chat: Conversation, argument: str) -> None:
     totals = await chat.store.totals(chat.session_id)
     print_table(MODEL_SPEND, model_spend_rows(totals.models))
     chat.note(f"Total: {format_tokens(totals.spend)}, {format_cost(totals.spend) or '$0'}")
+
+
+async def _context(chat: Conversation, argument: str) -> None:
+    branch, info = await chat.branch(), chat.model.model_info()
+    sent = await chat.agent.request_after(chat.session_id or "", branch) if branch else None
+    if sent is None:
+        chat.note("Nothing is in the context yet.")
+        return
+    rows = context_rows(sent.request, chat.usage.context_tokens)
+    total = sum(row.tokens for row in rows)
+    window = info.context_window
+    print_table(
+        columns("part tokens# share# _"),
+        (
+            (
+                row.name,
+                format_count(row.tokens),
+                f"{row.tokens * 100 // max(total, 1)} %",
+                _bar(row.tokens, total, chat),
+            )
+            for row in rows
+        ),
+    )
+    chat.note(f"{format_context(total, window)}. /compact makes room.")
+
+
+def _bar(tokens: int, total: int, chat: Conversation) -> str:
+    sign = "#" if chat.console.is_dumb_terminal else "█"
+    return sign * (tokens * _BAR // max(total, 1))
+
+
+async def _inspect(chat: Conversation, argument: str) -> None:
+    if chat.session_id is None:
+        chat.note("Send a message first: there is no session yet.")
+        return
+    url = await chat.page.url(chat.session_id, chat.model_name)
+    chat.note(f"Open {url}", soft_wrap=True)
+    if not is_plain(chat.console):
+        await asyncio.to_thread(webbrowser.open, url)
+
+
+async def _init(chat: Conversation, argument: str) -> str | None:
+    text = init_prompt(Path.cwd())
+    return None if await chat.send(text) else text
+
+
+async def _paste(chat: Conversation, argument: str) -> str | None:
+    path = await asyncio.to_thread(saved_image, default_path().with_name("clipboard"))
+    if path is None:
+        chat.note("No image in the clipboard, or no program to read it (wl-paste, xclip or pngpaste).")
+        return None
+    return f"{as_mention(str(path))} "
+
+
+async def _theme(chat: Conversation, argument: str) -> None:
+    if argument in THEMES:
+        chat.console.use(argument)
+        chat.note(f'Theme: {argument}. Put theme = "{argument}" into the configuration file to keep it.')
+    else:
+        chat.note(f"/theme NAME changes the colors: {', '.join(THEMES)}. Current: {chat.console.theme_name}.")
+
+
+async def _theme_names(chat: Conversation) -> Offers:
+    return [(name, "") for name in THEMES]
 
 
 async def _thinking(chat: Conversation, argument: str) -> None:
@@ -350,21 +602,30 @@ def _write_new(path: Path, data: bytes) -> None:
 
 COMMANDS: Mapping[str, SlashCommand] = {
     "/help": SlashCommand("Show this list.", _help),
-    "/model": SlashCommand("Show or switch the model: /model anthropic:claude-sonnet-4-6", _model),
-    "/effort": SlashCommand("Set how much the model thinks: /effort high (or default)", _effort),
+    "/init": SlashCommand("Let the model write AGENTS.md, the instructions for this project.", _init),
+    "/model": SlashCommand("Show or switch the model: /model anthropic:claude-sonnet-4-6", _model, _model_names),
+    "/effort": SlashCommand("Set how much the model thinks: /effort high (or default)", _effort, _efforts),
     "/system": SlashCommand("Replace the system prompt of this session: /system Answer in French.", _system),
     "/tools": SlashCommand("List the tools, and which need approval.", _tools),
-    "/permissions": SlashCommand("List what runs without asking; /permissions remove 2, or edit", _permissions),
-    "/mcp": SlashCommand("List the MCP servers, or the tools of one: /mcp files", _mcp),
-    "/sessions": SlashCommand("List sessions, or continue one: /sessions 2", _sessions),
+    "/permissions": SlashCommand(
+        "List what runs without asking; /permissions remove 2, or edit", _permissions, _permission_words
+    ),
+    "/mcp": SlashCommand("List the MCP servers, or the tools of one: /mcp files", _mcp, _server_names),
+    "/sessions": SlashCommand("Choose a session from a list, or continue one: /sessions 2", _sessions, _session_names),
+    "/delete": SlashCommand("Permanently remove a session: /delete 01a1e5df", _delete, _session_names),
     "/new": SlashCommand("Start a new session.", _new),
-    "/branch": SlashCommand("List turns and branches, or continue from one: /branch 3", _branch),
-    "/recap": SlashCommand("Tell the model what another branch came to: /recap a", _recap),
-    "/undo": SlashCommand("Undo the last turn to edit and resend it.", _undo),
+    "/branch": SlashCommand("List turns and branches, or continue from one: /branch 3", _branch, _turn_numbers),
+    "/recap": SlashCommand("Tell the model what another branch came to: /recap a", _recap, _branch_letters),
+    "/undo": SlashCommand("Undo the last turn and its changes to files, to edit and resend it.", _undo),
+    "/restore": SlashCommand("Restore files as they were before a turn: /restore 3", _restore, _turn_numbers),
     "/compact": SlashCommand("Replace older turns with a summary for the model.", _compact),
+    "/context": SlashCommand("Show what fills the context window.", _context),
     "/cost": SlashCommand("Show the tokens and cost of this session.", _cost),
     "/export": SlashCommand("Save the session: /export notes.md (or .json, .jsonl)", _export),
     "/transcript": SlashCommand("Show the whole session with every output in full (also Ctrl-T).", _transcript),
+    "/inspect": SlashCommand("Open this session in the browser.", _inspect),
+    "/paste": SlashCommand("Attach the image in the clipboard (also Ctrl-V).", _paste),
+    "/theme": SlashCommand("Change the colors: /theme light", _theme, _theme_names),
     "/thinking": SlashCommand("Show thinking in full, or fold it.", _thinking),
     "/quit": SlashCommand("Exit. 'bartack chat -c' continues this session.", _quit),
 }

@@ -5,6 +5,7 @@ rich pads lines with are removed, so that copied text has none and a narrower wi
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -16,7 +17,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from bartack.app.safe_text import encodable, safe_text
-from bartack.cli.terminal.style import THEME, symbols_for
+from bartack.cli.terminal.style import THEME, ChatConsole, symbols_for
 
 Line = list[Segment]
 INDENT = 2
@@ -28,7 +29,7 @@ _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "ta
 def lines_of(console: Console, renderable: RenderableType, *, width: int | None = None) -> list[Line]:
     """The renderable in this many columns, by default the width of the window."""
     options = console.options.update(width=max(width or console.width, 1), height=None, highlight=False)
-    with console.use_theme(THEME):
+    with _themed(console):
         lines = console.render_lines(renderable, options, pad=False)
     return [_tidy(line, console.encoding) for line in lines]
 
@@ -36,10 +37,16 @@ def lines_of(console: Console, renderable: RenderableType, *, width: int | None 
 def unwrapped(console: Console, texts: Iterable[Text]) -> list[Line]:
     """One line for each text, however long; the terminal wraps it, so that it can be copied as one line."""
     lines = []
-    for text in texts:
-        text.stylize_before(text.style)  # Text.render applies the spans only, not the base style
-        lines.append(_tidy(text.render(console), console.encoding))
+    with _themed(console):
+        for text in texts:
+            text.stylize_before(text.style)  # Text.render applies the spans only, not the base style
+            lines.append(_tidy(text.render(console), console.encoding))
     return lines
+
+
+def _themed(console: Console) -> AbstractContextManager[object]:
+    """The styles of this package, which the console of a chat has already."""
+    return nullcontext() if isinstance(console, ChatConsole) else console.use_theme(THEME)
 
 
 def indented(lines: Iterable[Line]) -> list[Line]:

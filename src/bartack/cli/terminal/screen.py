@@ -15,11 +15,12 @@ from rich.text import Text
 
 from bartack.agent import events
 from bartack.app.notices import Notice, arguments_text, format_seconds, notice
+from bartack.app.plan import PLAN_TOOL, steps_of
 from bartack.app.safe_text import encodable, safe_line, safe_text
 from bartack.cli.terminal.live_area import LiveArea, Printer
 from bartack.cli.terminal.markdown_stream import MarkdownStream
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
-from bartack.cli.terminal.style import BAD, FAINT, FAINT_ITALIC, NOTE, symbols_for
+from bartack.cli.terminal.style import BAD, FAINT, FAINT_ITALIC, NOTE, is_plain, symbols_for
 from bartack.cli.terminal.thinking import ThinkingTracker
 from bartack.cli.terminal.tool_calls import (
     CallTracker,
@@ -66,6 +67,10 @@ class Screen(ABC):
                     self._print_call(call)
             case events.ApprovalRequested() | events.EntryAppended():
                 self._calls.observe(event)
+            case events.SubagentEvent():
+                inner = self._calls.observe_inner(event)
+                if inner is not None:
+                    self._print_inner_call(event.agent, inner)
             case _:
                 if isinstance(event, events.RunFinished):
                     self.close()
@@ -151,12 +156,16 @@ class Screen(ABC):
     @abstractmethod
     def _print_notice(self, found: Notice) -> None: ...
 
+    @abstractmethod
+    def _print_inner_call(self, agent: str, call: TrackedCall) -> None:
+        """A call of a sub-agent in a new state."""
+
 
 def new_screen(console: Console, *, thinking: bool = False, footer: Callable[[], list[Line]] | None = None) -> Screen:
     """A live screen with these lines at its bottom, or a plain one if the terminal cannot move its cursor."""
-    if console.is_terminal and not console.is_dumb_terminal:
-        return LiveScreen(console, thinking=thinking, footer=footer)
-    return PlainScreen(console, thinking=thinking)
+    if is_plain(console):
+        return PlainScreen(console, thinking=thinking)
+    return LiveScreen(console, thinking=thinking, footer=footer)
 
 
 class PlainScreen(Screen):
@@ -165,6 +174,7 @@ class PlainScreen(Screen):
     _is_mid_line = False
     _is_first = True  # nothing is printed yet
     _held: list[str] | None = None
+    _joined = ""  # the end of the text so far, if it continues an emoji
 
     def tick(self) -> None:
         """Nothing: no line changes."""
@@ -189,9 +199,14 @@ class PlainScreen(Screen):
         self.resume()
 
     def _add_text(self, text: str) -> None:
-        self._write(safe_text(text.replace("\r", "")))  # a line end may arrive in two pieces
+        text, self._joined = self._joined + text.replace("\r", ""), ""  # a line end may arrive in two pieces
+        if text.endswith("\u200d"):  # and so may an emoji that is joined from several
+            text, self._joined = text[:-2], text[-2:]
+        self._write(safe_text(text))
 
     def _finish_answer(self) -> None:
+        rest, self._joined = self._joined, ""
+        self._write(safe_text(rest))
         if self._is_mid_line:
             self._write("\n")
 
@@ -212,6 +227,18 @@ class PlainScreen(Screen):
                 status = "" if call.is_open else open_status(call)
         if status:
             self._line(f"[{' '.join(filter(None, (safe_line(call.name), arguments_text(call.arguments), status)))}]")
+        self._print_details(call)
+
+    def _print_inner_call(self, agent: str, call: TrackedCall) -> None:
+        if not call.is_open:
+            status = "error" if isinstance(call.state, Errored) else "failed" if call.exit_code else "ok"
+            words = (f"{safe_line(agent)}:", safe_line(call.name), arguments_text(call.arguments), status)
+            self._line(f"  [{' '.join(filter(None, words))}]")
+
+    def _print_details(self, call: TrackedCall) -> None:
+        if isinstance(call.state, Completed) and call.name == PLAN_TOOL:
+            for step in steps_of(call.arguments):
+                self._line(f"  {symbols_for(self._console).steps[step.status]} {safe_line(step.text)}")
         if isinstance(call.state, Completed) and call.exit_code is not None:
             for line in folded_output(call.state.output, "...", has_failed=bool(call.exit_code)):
                 self._line(f"  {line}".rstrip())
@@ -307,6 +334,9 @@ class LiveScreen(Screen):
     def _print_call(self, call: TrackedCall) -> None:
         if not call.is_open:
             self._printer.put(done_lines(self._console, call), "calls")
+
+    def _print_inner_call(self, agent: str, call: TrackedCall) -> None:
+        """It is shown below the call of the sub-agent."""
 
     def _print_notice(self, found: Notice) -> None:
         self._printer.put(lines_of(self._console, plain(found.text, _STYLES[found.level])), "notice")

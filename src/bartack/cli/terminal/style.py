@@ -1,21 +1,30 @@
 """The colors and symbols used on the terminal."""
 
 import os
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from msgspec import Struct
 from rich.console import Console
 from rich.theme import Theme
 
-FAINT = "dim"
-FAINT_ITALIC = "dim italic"
-NAME = "bold"
-GOOD = "green"
-BAD = "red"
-NOTE = "yellow"
+# Names of styles, which a theme defines.
+FAINT = "bartack.faint"
+FAINT_ITALIC = "bartack.faint_italic"
+NAME = "bartack.name"
+GOOD = "bartack.good"
+BAD = "bartack.bad"
+NOTE = "bartack.note"
 
 # For rich's Markdown: the terminal's own colors and no backgrounds, so that it is readable on dark and light alike.
 THEME = Theme(
     {
+        FAINT: "dim",
+        FAINT_ITALIC: "dim italic",
+        NAME: "bold",
+        GOOD: "green",
+        BAD: "red",
+        NOTE: "yellow",
         **{f"markdown.h{level}": "bold" for level in range(2, 7)},
         "markdown.h1": "bold underline",
         "markdown.code": "cyan",
@@ -31,6 +40,24 @@ THEME = Theme(
 )
 
 
+DEFAULT_THEME = "auto"
+# What each theme changes. "auto" uses the terminal's own colors.
+THEMES: Mapping[str, Mapping[str, str]] = {
+    DEFAULT_THEME: {},
+    "light": {NOTE: "dark_orange3", GOOD: "dark_green", BAD: "dark_red", "markdown.code": "dark_blue"},
+    "high-contrast": {
+        FAINT: "none",
+        FAINT_ITALIC: "italic",
+        GOOD: "bold bright_green",
+        BAD: "bold bright_red",
+        NOTE: "bold bright_yellow",
+        "markdown.code": "bold bright_cyan",
+        "markdown.link_url": "underline",
+    },
+    "mono": {GOOD: "bold", BAD: "bold reverse", NOTE: "bold", "markdown.code": "bold"},
+}
+
+
 class Symbols(Struct, frozen=True):
     """The symbols that start lines, the ellipsis, and the frames of the spinner."""
 
@@ -43,15 +70,54 @@ class Symbols(Struct, frozen=True):
     bullet: str
     ellipsis: str
     spinner: str
+    steps: dict[str, str]  # of a plan, by their status
 
 
-_UNICODE = Symbols("✓", "✗", "→", "?", "›", "▌", "•", "…", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-_ASCII = Symbols("+", "x", ">", "?", ">", "|", "-", "...", "|/-\\")
+_UNICODE = Symbols("✓", "✗", "→", "?", "›", "▌", "•", "…", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", {"todo": "☐", "doing": "▶", "done": "☑"})
+_ASCII = Symbols("+", "x", ">", "?", ">", "|", "-", "...", "|/-\\", {"todo": "[ ]", "doing": "[>]", "done": "[x]"})
+_WORDS = Symbols(  # for screen readers, which read symbols badly or not at all
+    "Done:",
+    "Failed:",
+    "Tool:",
+    "Approval needed:",
+    "You:",
+    "Quote:",
+    "-",
+    "...",
+    "-",
+    {"todo": "To do:", "doing": "Doing:", "done": "Done:"},
+)
 _ASCII_TERMINALS = ("dumb", "unknown", "linux")  # the Linux console has a font of 512 glyphs
 
 
+Display = Literal["full", "plain", "screen-reader"]
+
+
+class ChatConsole(Console):
+    """A console that knows how the user wants to read: with a live area and colors, as plain text that is only
+    appended, or that with words instead of symbols."""
+
+    def __init__(self, *, display: Display = "full", theme_name: str = DEFAULT_THEME, **settings: Any) -> None:
+        super().__init__(theme=Theme({**THEME.styles, **THEMES[theme_name]}), **settings)
+        self.display: Display = display
+        self.theme_name = theme_name
+
+    def use(self, theme_name: str) -> None:
+        """Change the theme."""
+        self.theme_name = theme_name
+        self.push_theme(Theme({**THEME.styles, **THEMES[theme_name]}))
+
+
+def is_plain(console: Console) -> bool:
+    """Whether text is only appended: because the terminal can do no more, or the user wants it so."""
+    is_asked_for = isinstance(console, ChatConsole) and console.display != "full"
+    return is_asked_for or console.is_dumb_terminal or not console.is_terminal
+
+
 def symbols_for(console: Console) -> Symbols:
-    """Unicode symbols if the terminal can show them, ASCII otherwise."""
+    """Unicode symbols if the terminal can show them, ASCII otherwise, and words for a screen reader."""
+    if isinstance(console, ChatConsole) and console.display == "screen-reader":
+        return _WORDS
     if os.environ.get("TERM", "").lower() in _ASCII_TERMINALS:
         return _ASCII
     try:

@@ -8,8 +8,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from bartack.agent.events import ApprovalRequested, EntryAppended
+from bartack.agent.events import ApprovalRequested, EntryAppended, SubagentEvent, ToolChanged
 from bartack.app.notices import arguments_text, exit_code, exit_text, format_duration, format_seconds
+from bartack.app.plan import PLAN_TOOL, steps_of
 from bartack.app.safe_text import safe_line, safe_text
 from bartack.cli.terminal.rendering import INDENT, Line, indented, lines_of, plain, unwrapped
 from bartack.cli.terminal.style import BAD, FAINT, GOOD, NAME, NOTE, symbols_for
@@ -24,6 +25,7 @@ _HEAD_LINES = 2  # of an output that is folded
 _TAIL_LINES = 3  # at its end, where totals and errors are
 _FAILED_TAIL_LINES = 8  # at the end of a command that failed
 _LINE_CHARS = 4_000  # considered of one line
+_INNER_CALLS = 5  # of a sub-agent
 UNFOLD = "Ctrl-T"  # the key that shows whole outputs
 _SHORTEST = 0.05  # seconds; a shorter duration is not shown
 
@@ -46,6 +48,8 @@ class TrackedCall:
         self.has_just_started = False  # with its last change of state
         self.progress = ""  # the last progress message
         self.partial_arguments = PartialJson()
+        self.inner: CallTracker | None = None  # the calls of a sub-agent
+        self.inner_done: list[TrackedCall] = []
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -110,6 +114,27 @@ class CallTracker:
             case _:
                 pass
 
+    def observe_inner(self, event: SubagentEvent) -> TrackedCall | None:
+        """Take an event of a sub-agent; gives its call if that changed its state."""
+        call = self._open.get(event.tool_call_id)
+        if call is None:
+            return None
+        if call.inner is None:
+            call.inner = CallTracker(self._clock)
+        match event.event:
+            case SubagentEvent() as deeper:
+                return call.inner.observe_inner(deeper)
+            case ToolChanged() as changed:
+                found = call.inner.update(changed.tool_call_id, changed.tool_name, changed.state)
+                if found is not None and not found.is_open:
+                    call.inner_done.append(found)
+                return found
+            case ApprovalRequested() | EntryAppended() as observed:
+                call.inner.observe(observed)
+            case _:
+                pass
+        return None
+
     def _set_approval(self, call_id: str, *, awaits: bool) -> None:
         if call := self._open.get(call_id):
             call.awaits_approval = awaits
@@ -158,16 +183,16 @@ class CallTracker:
 # -- lines
 
 
-def call_line(console: Console, call: TrackedCall, *, symbol: str, style: str, after: str) -> Line:
-    """`✓ name arguments  after`, at most as wide as the window; the arguments are shortened."""
+def call_line(console: Console, call: TrackedCall, *, symbol: str, style: str, after: str, indent: int = 0) -> Line:
+    """`✓ name arguments  after`, at most as wide as the window with this indentation; the arguments are shortened."""
     ellipsis = symbols_for(console).ellipsis
     line = Text.assemble((f"{symbol} ", style), (safe_line(call.name) or "?", NAME))
-    room = console.width - line.cell_len - cell_len(after) - (2 if after else 0) - 1
-    arguments = arguments_text(call.arguments, ellipsis)
+    room = console.width - indent - line.cell_len - cell_len(after) - (2 if after else 0) - 1
+    arguments = "" if call.name == PLAN_TOOL else arguments_text(call.arguments, ellipsis)
     if arguments and room > len(ellipsis):
         line.append(f" {_cut(arguments, room, ellipsis)}")
     if after:
-        line.append(f"  {after}", style=FAINT if style != NOTE else NOTE)
+        line.append(f"  {after}", style=style if style in {NOTE, BAD} else FAINT)
     return unwrapped(console, [line])[0]
 
 
@@ -195,7 +220,38 @@ def open_lines(console: Console, call: TrackedCall, *, now: float, frame: str) -
         if progress:
             text = Text(_cut(progress, console.width - INDENT, symbols.ellipsis), style=FAINT)
             lines += indented(unwrapped(console, [text]))
-    return lines
+    if call.name == PLAN_TOOL:
+        return [*lines, *step_lines(console, call)]
+    return [*lines, *inner_lines(console, call, now=now, frame=frame)]
+
+
+def inner_lines(console: Console, call: TrackedCall, *, now: float, frame: str) -> list[Line]:
+    """The last calls of a sub-agent, indented, and the number of those before them."""
+    if call.inner is None:
+        return []
+    done = call.inner_done[-_INNER_CALLS:]
+    left = len(call.inner_done) - len(done)
+    ellipsis = symbols_for(console).ellipsis
+    lines = unwrapped(console, [Text(f"{ellipsis} {left} earlier calls", style=FAINT)]) if left else []
+    lines += [_result_line(console, one) for one in done]
+    lines += [line for one in call.inner.open for line in open_lines(console, one, now=now, frame=frame)]
+    return indented(lines)
+
+
+def _result_line(console: Console, call: TrackedCall) -> Line:
+    symbols, is_bad = symbols_for(console), isinstance(call.state, Errored) or bool(call.exit_code)
+    symbol, style = (symbols.bad, BAD) if is_bad else (symbols.good, GOOD)
+    return call_line(console, call, symbol=symbol, style=style, after="  ".join(outcome(call)), indent=INDENT)
+
+
+def step_lines(console: Console, call: TrackedCall) -> list[Line]:
+    """The steps of a plan, one on each line."""
+    symbols, styles = symbols_for(console).steps, {"todo": "", "doing": NAME, "done": FAINT}
+    lines: list[Line] = []
+    for step in steps_of(call.arguments):
+        text = Text(f"{symbols[step.status]} {safe_line(step.text)}", style=styles[step.status], overflow="fold")
+        lines += lines_of(console, text, width=max(console.width - INDENT, 1))
+    return indented(lines)
 
 
 def open_status(call: TrackedCall) -> str:
@@ -211,6 +267,9 @@ def outcome(call: TrackedCall) -> list[str]:
     if isinstance(call.state, Errored) and not call.has_run:
         facts.append("not run")
     if isinstance(call.state, Completed):
+        metadata = call.state.metadata
+        if isinstance(metadata.get("additions"), int) and isinstance(metadata.get("deletions"), int):
+            facts.append(f"+{metadata['additions']} -{metadata['deletions']}")
         count = len(call.state.output.rstrip("\n").split("\n"))
         facts += ["no output"] if call.state.output == NO_OUTPUT else [f"{count} lines"] if count > 1 else []
     return facts
@@ -222,8 +281,11 @@ def done_lines(console: Console, call: TrackedCall) -> list[Line]:
     if isinstance(call.state, Completed):
         has_failed = bool(call.exit_code)
         symbol, style = (symbols.bad, BAD) if has_failed else (symbols.good, GOOD)
+        if call.name == PLAN_TOOL:
+            return [call_line(console, call, symbol=symbol, style=style, after=""), *step_lines(console, call)]
         head = call_line(console, call, symbol=symbol, style=style, after=after)
-        return [head, *output_lines(console, call.state.output, has_failed=has_failed)]
+        inner = inner_lines(console, call, now=0.0, frame=symbols.call)
+        return [head, *inner, *output_lines(console, call.state.output, has_failed=has_failed)]
     if isinstance(call.state, Errored):
         head = call_line(console, call, symbol=symbols.bad, style=BAD, after=after)
         return [head, *output_lines(console, call.state.error, is_error=True)]

@@ -24,10 +24,13 @@ class BartackApp extends HTMLElement {
   }
 
   async #start() {
-    const code = new URLSearchParams(location.hash.slice(1)).get("code");
+    const given = new URLSearchParams(location.hash.slice(1));
+    const code = given.get("code");
+    const session = given.get("session");
     try {
       if (code) {
-        history.replaceState(null, "", location.pathname); // the code is neither kept nor shown
+        const rest = session ? `#session=${encodeURIComponent(session)}` : "";
+        history.replaceState(null, "", location.pathname + rest); // the code is neither kept nor shown
         await post("login", { code });
       }
       await get("me");

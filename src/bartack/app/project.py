@@ -1,0 +1,120 @@
+"""What a model should know about the project it works in: the instructions that are written there, and its state.
+
+Instructions are in AGENTS.md, or in CLAUDE.md where there is none, from the working directory upward to the top of the
+git work tree; outside of one, to the user's home, or else in the working directory only. So a file that someone else
+left in a shared folder such as /tmp is not read.
+"""
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from bartack.app.safe_text import valid_text
+from bartack.tools.shell import safe_environment
+
+NAMES = ("AGENTS.md", "CLAUDE.md")
+_MAX_CHARS = 40_000  # of one file; about 10,000 tokens
+_GIT_TIMEOUT_S = 3.0
+_MAX_CHANGED = 20  # files that are named
+
+INIT_PROMPT = """\
+Look at this project: its README, its build files, and how its source and tests are laid out. Then write {name} in \
+this directory: the instructions that an agent needs before it changes something here. Include how to build, to run \
+the tests (all of them, and a single one) and to check the style; how the source is organised; and the conventions \
+that are not obvious. Keep it under 60 lines, state only what you have seen, and do not list every file.{existing}"""
+_EXISTING = " {name} exists: read it first, keep what is right, and improve it."
+
+
+class ProjectFile(NamedTuple):
+    """A file with instructions."""
+
+    path: Path
+    text: str
+
+
+def project_files(directory: Path, home: Path | None = None) -> list[ProjectFile]:
+    """The files with instructions that apply in this directory, the outermost first."""
+    found = []
+    for folder in _folders(directory.resolve(), home or Path.home()):
+        for name in NAMES:
+            text = _text(folder / name)
+            if text:
+                found.append(ProjectFile(folder / name, text))
+                break
+    return found
+
+
+def _folders(directory: Path, home: Path) -> list[Path]:
+    """The folders that are read, the outermost first."""
+    above = [directory, *directory.parents]
+    top = next((folder for folder in above if (folder / ".git").exists()), None)
+    if top is None:
+        top = home.resolve() if directory.is_relative_to(home.resolve()) else directory
+    return [folder for folder in reversed(above) if folder.is_relative_to(top)]
+
+
+def _text(path: Path) -> str:
+    """The text of a file; empty if there is none that can be read."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(_MAX_CHARS + 1)
+    except OSError:
+        return ""
+    return text.strip() if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS].strip()}\n[... cut here ...]"
+
+
+def project_instructions(base: str, directory: Path, files: Iterable[ProjectFile], today: date) -> str:
+    """The instructions for a model that works in this directory."""
+    blocks = [base, environment_text(directory, today)]
+    for file in files:
+        blocks.append(f"Instructions of this project, from {valid_text(str(file.path))}:\n\n{file.text}")
+    return "\n\n".join(filter(None, blocks))
+
+
+def environment_text(directory: Path, today: date) -> str:
+    """Directory, platform, date and the state of git, as they are now."""
+    lines = [
+        f"Working directory: {valid_text(str(directory))}",
+        f"Platform: {platform.system()} {platform.machine()}",
+        f"Date: {today:%A, %d %B %Y}",
+        f"Git: {git_state(directory)}",
+    ]
+    return "The environment at the start of this chat:\n" + "\n".join(lines)
+
+
+def git_state(directory: Path) -> str:
+    """The branch and the files that have changed, in one line for each."""
+    # The configuration of a repository can name a program for git to run.
+    words = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "status", "--porcelain", "--branch"]
+    environment = safe_environment(os.environ) | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            words,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "not available"
+    if done.returncode:
+        return "not a repository"
+    head, *changed = done.stdout.decode("utf-8", "replace").splitlines()
+    branch = head.removeprefix("## ").removeprefix("No commits yet on ")
+    if not changed:
+        return f"branch {branch}, nothing changed"
+    more = [f"... and {len(changed) - _MAX_CHANGED} more"] if len(changed) > _MAX_CHANGED else []
+    return "\n".join([f"branch {branch}, {len(changed)} changed:", *changed[:_MAX_CHANGED], *more])
+
+
+def init_prompt(directory: Path) -> str:
+    """The request to write a file with instructions for this directory, or to improve the one that is there."""
+    existing = [name for name in NAMES if (directory / name).exists()]
+    name = existing[0] if existing else NAMES[0]
+    return INIT_PROMPT.format(name=name, existing=_EXISTING.format(name=name) if existing else "")

@@ -1,0 +1,87 @@
+"""Files that a prompt mentions."""
+
+from pathlib import Path
+
+import pytest
+
+from bartack.app.mentions import as_mention, attached, command_output_part, completions, dropped, mentions
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.parts import FileRef, Image
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "app.py").write_text("".join(f"line {n}\n" for n in range(1, 31)))
+    (tmp_path / "my notes.txt").write_text("note\n")
+    (tmp_path / "picture.png").write_bytes(PNG)
+    (tmp_path / ".hidden").write_text("x")
+    return tmp_path
+
+
+def names(text: str, project: Path) -> list[str]:
+    return [one.name for one in mentions(text, project)]
+
+
+def test_existing_paths_are_mentioned_and_others_are_text(project: Path) -> None:
+    assert names("see @src/app.py, and (@src/) @src/app.py.", project) == ["src/app.py"]
+    assert names("@src/ @src/app.py @src/app.py", project) == ["src/", "src/app.py"]
+    assert names('read @"my notes.txt"!', project) == ["my notes.txt"]
+    assert names("a@src/app.py @dataclass @nobody:3 @ @~nobody/x @\0", project) == []
+    assert names(f"@{project}/picture.png", project) == [f"{project}/picture.png"]
+
+
+def content(text: str, project: Path) -> str:
+    (mention,) = mentions(text, project)
+    part = attached(mention)
+    assert isinstance(part, FileRef)
+    assert part.data is not None
+    return part.data.decode()
+
+
+def test_files_lines_and_directories_are_attached(project: Path) -> None:
+    assert content("@src/app.py", project).count("\n") == 30
+    assert content("@src/app.py:3-4", project) == "line 3\nline 4"
+    assert content("@src/app.py:3.", project) == "line 3"
+    assert content("@src/app.py:9-5", project) == "line 9"
+    assert content("@src/app.py:99", project) == "(no such lines)"
+    assert content("@src", project) == "app.py"
+    (picture,) = mentions("@picture.png:3", project)
+    assert isinstance(attached(picture), Image)
+    (project / "empty").touch()
+    with pytest.raises(PartValidationError, match="empty"):
+        attached(mentions("@empty", project)[0])
+
+
+def test_a_large_directory_is_cut(project: Path) -> None:
+    for number in range(501):
+        (project / "src" / f"{number}").touch()
+    assert content("@src/", project).endswith("[2 more]")
+
+
+def test_the_output_of_a_command_becomes_a_part() -> None:
+    part = command_output_part("git\nstatus", "")
+    assert isinstance(part, FileRef)
+    assert (part.path, part.data) == ("$ git status", b"(no output)")
+
+
+def test_paths_are_completed(project: Path) -> None:
+    assert completions("", project) == ["my notes.txt", "picture.png", "src/"]
+    assert completions("S", project) == ["src/"]
+    assert completions("src/", project) == ["src/app.py"]
+    assert completions(".h", project) == [".hidden"]
+    assert completions("nowhere/x", project) == []
+    assert completions("picture.png/", project) == []
+    assert f"{project}/src/" in completions(f"{project}/s", project)
+
+
+def test_dropped_files_become_mentions(project: Path) -> None:
+    assert dropped(f"{project}/src/app.py ", project) == "@src/app.py"
+    assert dropped(f"'{project}/my notes.txt' {project}/picture.png", project) == '@"my notes.txt" @picture.png'
+    assert dropped(f"file://{project}/picture.png", project.parent / "x") == f"@{project}/picture.png"
+    assert dropped(f"{project}/my\\ notes.txt", project) == '@"my notes.txt"'
+    for text in ("", "hello", "a/b", f"{project}/nothing", "it's", f"see {project}/src", f"{project}\n/src"):
+        assert dropped(text, project) is None
+    assert as_mention("a b") == '@"a b"'
