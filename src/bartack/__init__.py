@@ -114,7 +114,9 @@ from bartack.nouns.parts import (
     ToolCall,
     ToolResult,
 )
+from bartack.nouns.requests import RequestMetadata
 from bartack.nouns.tables import AgentStatus
+from bartack.nouns.tool_states import FileSource, ResourceSource, SymbolSource
 from bartack.stream.assembler import MessageAssembler
 from bartack.stream.partial_json import PartialJson
 
@@ -154,13 +156,15 @@ if _typing.TYPE_CHECKING:  # pragma: no cover
         handoff,
     )
     from bartack.models import ScriptedModel, connect
-    from bartack.store import MemoryStore, open_store
-    from bartack.tools import ToolContext, ToolRegistry, tool
+    from bartack.store import MemoryStore, SessionStore, open_store
+    from bartack.tools import Approver, Decision, ToolContext, ToolDefinition, ToolOutput, ToolRegistry, Toolset, tool
     from bartack.tools.mcp import mcp
 else:
     _PACKAGES = ("agent", "formats", "models", "session", "store", "tools", "views")
-    _LAZY = {"MemoryStore": "store", "ScriptedModel": "models", "ToolContext": "tools"}
-    _LAZY |= {"connect": "models", "open_store": "store", "tool": "tools", "ToolRegistry": "tools", "mcp": "tools.mcp"}
+    _TOOLS = ("Approver", "Decision", "ToolContext", "ToolDefinition", "ToolOutput", "ToolRegistry", "Toolset", "tool")
+    _LAZY = dict.fromkeys(_TOOLS, "tools") | {"mcp": "tools.mcp"}
+    _LAZY |= dict.fromkeys(("MemoryStore", "SessionStore", "open_store"), "store")
+    _LAZY |= dict.fromkeys(("ScriptedModel", "connect"), "models")
 
     def __getattr__(name: str) -> _typing.Any:
         if name in _PACKAGES:
@@ -180,6 +184,7 @@ __all__ = [
     "ApprovalDecided",
     "ApprovalRequested",
     "ApprovalRequired",
+    "Approver",
     "BartackError",
     "BranchSummary",
     "CacheConfig",
@@ -189,6 +194,7 @@ __all__ = [
     "ContextConfig",
     "Continuation",
     "Custom",
+    "Decision",
     "Delta",
     "DeltaReceived",
     "Done",
@@ -199,6 +205,7 @@ __all__ = [
     "Fact",
     "Failed",
     "FileRef",
+    "FileSource",
     "FinishReason",
     "Hooks",
     "Image",
@@ -227,6 +234,8 @@ __all__ = [
     "PromptContext",
     "QueueFull",
     "Redaction",
+    "RequestMetadata",
+    "ResourceSource",
     "ResultPosted",
     "RetryPolicy",
     "Retrying",
@@ -244,6 +253,7 @@ __all__ = [
     "Session",
     "SessionHeader",
     "SessionInUse",
+    "SessionStore",
     "Snapshot",
     "SpecificTool",
     "Start",
@@ -252,6 +262,7 @@ __all__ = [
     "StreamError",
     "StreamFailed",
     "SubagentEvent",
+    "SymbolSource",
     "SystemPromptOverride",
     "Text",
     "TextDelta",
@@ -266,13 +277,16 @@ __all__ = [
     "ToolChanged",
     "ToolChoice",
     "ToolContext",
+    "ToolDefinition",
     "ToolError",
+    "ToolOutput",
     "ToolProgress",
     "ToolRegistry",
     "ToolResult",
     "ToolSpec",
     "ToolStarted",
     "ToolsConfig",
+    "Toolset",
     "TryAgain",
     "Usage",
     "__version__",

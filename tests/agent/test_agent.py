@@ -22,11 +22,25 @@ from bartack import (
     ToolCall,
     Usage,
     assistant,
+    tool,
 )
 from bartack.agent import Agent
 from bartack.models import ProviderModel, ScriptedModel
 from bartack.store import open_store
-from tests.agent.kit import SESSION, call, check_session, facts, kinds, make, messages, results, weather
+from tests.agent.kit import (
+    SESSION,
+    Waiting,
+    call,
+    check_session,
+    facts,
+    kinds,
+    make,
+    messages,
+    results,
+    transfer,
+    weather,
+    within,
+)
 
 KEY = "sk-test-0123456789"
 
@@ -165,6 +179,37 @@ async def test_a_prompt_of_another_role_is_refused_and_nothing_is_stored(message
         await agent.run(message, session=SESSION)
     assert (await store.sessions()).items == ()
     assert model.calls == []
+
+
+def test_a_program_without_an_event_loop_decides_and_resumes(tmp_path: Path) -> None:
+    @tool(deferred=True)
+    def order() -> None:
+        """Order a book."""
+
+    calls = assistant(call("a", "transfer", amount=5), call("b", "transfer", amount=6), ToolCall("o", "order", {}))
+    agent = Agent(ScriptedModel([calls, "Done."]), tools=[transfer, order], store=tmp_path / "sessions.db")
+    result = agent.run_sync("Go", session=SESSION)
+    with pytest.raises(AgentError, match=r"it is paused; approve or deny .* and post the results .* resume") as caught:
+        _ = result.output
+    assert caught.value.code is ErrorCode.PAUSED
+    agent.approve_sync(SESSION, "a", arguments={"amount": 1})
+    agent.deny_sync(SESSION, "b", reason="no")
+    agent.post_result_sync(SESSION, "o", "It came.", posted_by="the post")
+    result = agent.resume_sync(SESSION)
+    contents = [one.content for message in result.messages for one in message.tool_results]
+    assert result.output == "Done."
+    assert sorted(str(content)[:7] for content in contents) == ["It came", "The cal", "moved 1"]
+
+
+async def test_a_suspended_run_has_no_output_yet() -> None:
+    waiting = Waiting()
+    agent, _, _ = make([assistant(ToolCall("w", "wait", {})), "Done."], waiting.tool)
+    async with agent.stream("Go", session=SESSION) as run:
+        await within(waiting.started.wait())
+        run.suspend()
+        result = await run.wait()
+    with pytest.raises(AgentError, match="it is paused; resume it"):
+        _ = result.output
 
 
 async def test_run_sync_inside_an_event_loop_is_refused_with_a_hint() -> None:

@@ -8,20 +8,24 @@ import pytest
 
 from bartack import (
     AgentConfig,
+    AgentError,
     AgentStatus,
     BartackError,
     LoopConfig,
     ModelSwitched,
+    PartValidationError,
     RunEnded,
     RunStarted,
     ToolCall,
     ToolContext,
+    ToolOutput,
     assistant,
     handoff,
     tool,
 )
 from bartack.agent import Agent
 from bartack.models import ScriptedModel
+from bartack.session.run_state import HANDOFF
 from bartack.store import MemoryStore
 from tests.agent.kit import (
     FAST,
@@ -113,6 +117,49 @@ async def test_a_run_that_stops_right_after_the_handoff_is_resumed_by_the_other_
         result = await resumed.resume(SESSION)
         assert (result.output, result.agent, own.calls) == ("It is on its way.", "billing", [])
         await check_session(copy)
+
+
+async def test_a_run_that_another_agent_took_over_is_not_resumed_without_it() -> None:
+    """D-5.13: at every prefix of the session after the handoff, and in a later run."""
+    billing, _ = billing_agent("It is on its way.", "By Friday.")
+    reception, store, _ = make([PASS_ON], handoff(billing, "Handles refunds."), name="reception")
+    await reception.run("Where is my refund?", session=SESSION)
+    await reception.run("When?", session=SESSION)
+    entries = await store.load(SESSION)
+    first = next(at for at, entry in enumerate(entries) if getattr(entry.fact, "role", "") == "tool")
+    refused = 0
+    for end in range(first + 1, len(entries)):
+        if isinstance(entries[end - 1].fact, RunEnded):
+            continue
+        copy = MemoryStore()
+        await copy.append(SESSION, entries[:end], None)
+        alone, _, own = make(["never"], weather, name="reception", store=copy)
+        with pytest.raises(AgentError, match="is one of agent 'billing', to which agent 'reception' has no handoff"):
+            await alone.resume(SESSION)
+        assert (own.calls, len(await copy.load(SESSION))) == ([], end)
+        refused += 1
+        assert (await alone.abort(SESSION)).status is AgentStatus.ABORTED
+    assert refused > 4
+
+
+async def test_a_handoff_to_an_agent_that_is_not_reachable_fails_the_run() -> None:
+    @tool
+    async def forward() -> ToolOutput:
+        """Claim a handoff."""
+        return ToolOutput("Passed on.", metadata={HANDOFF: "billing"})
+
+    reception, store, _ = make([assistant(ToolCall("f", "forward", {}))], forward)
+    with pytest.raises(AgentError, match="is one of agent 'billing', to which this agent has no handoff"):
+        await reception.run("Where is my refund?", session=SESSION)
+    await check_session(store)
+
+
+async def test_a_handoff_to_an_agent_whose_dependencies_are_missing_fails_the_run() -> None:
+    billing, model = billing_agent("never", deps_type=int)
+    reception, _, _ = make([PASS_ON], handoff(billing, "Handles refunds."), name="reception")
+    with pytest.raises(PartValidationError, match="needs dependencies of type int"):
+        await reception.run("Where is my refund?", session=SESSION)
+    assert model.calls == []
 
 
 async def test_an_agent_without_the_other_one_answers_itself() -> None:

@@ -14,8 +14,10 @@ from bartack import (
     ObservabilityConfig,
     PartValidationError,
     RunStarted,
+    ToolCall,
     Usage,
     assistant,
+    handoff,
 )
 from bartack.agent import Agent, Hooks, Retrying
 from bartack.agent.observer import COUNTERS
@@ -25,7 +27,7 @@ from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.messages import Approval, Trace
 from bartack.nouns.requests import ModelRequest
 from bartack.tools import Decision
-from tests.agent.kit import SESSION, call, facts, make, messages
+from tests.agent.kit import SESSION, call, facts, make, messages, transfer
 from tests.agent.test_approvals import FixedApprover
 
 BUSY = Failed(ErrorCode.OVERLOADED, "the prompt was SECRET", retryable=True)
@@ -116,6 +118,18 @@ async def test_runs_are_counted_if_metrics_are_on() -> None:
     quiet, _, _ = make(["Hi."])
     await quiet.run("Go", session=SESSION)
     assert quiet.metrics == {}
+
+
+async def test_a_resumed_run_and_a_handoff_are_not_counted_as_further_starts() -> None:
+    billing, _, _ = make(["Hi."], name="billing")
+    passed = assistant(ToolCall("h", "transfer_to_billing", {}))
+    steps = [assistant(call("c1", "transfer", amount=5)), passed]
+    agent, _, _ = make(steps, transfer, handoff(billing, "Bills."), config=observed(metrics=True))
+    await agent.run("Go", session=SESSION)
+    await agent.approve(SESSION, "c1")
+    await agent.resume(SESSION)
+    counted = {name: count for name, count in agent.metrics.items() if name.startswith("runs.") and count}
+    assert counted == {"runs.started": 1, "runs.resumed": 1, "runs.handed_off": 1, "runs.completed": 1}
 
 
 async def test_a_traced_run_has_an_id_in_its_facts_its_requests_and_its_answers() -> None:

@@ -238,6 +238,35 @@ async def test_a_validator_checks_and_changes_the_output() -> None:
     assert "The city must be in France." in model.calls[1].messages[-1].text
 
 
+@pytest.mark.parametrize("option", ["output_validator", "output_function"])
+async def test_a_validator_or_function_that_fails_is_a_clear_error(option: str) -> None:
+    def broken(city: str) -> str:
+        raise KeyError("no such table")
+
+    options: dict[str, Any] = {option: broken}
+    agent, _, model = make(['{"city":"Paris"}'], **options)
+    with pytest.raises(AgentError, match=f"The {option.replace('_', ' ')} raised KeyError: 'no such table'") as caught:
+        await agent.run("Where?", session=SESSION)
+    assert (caught.value.code, len(model.calls)) == (ErrorCode.INVALID_OUTPUT, 1)
+    assert isinstance(caught.value.__cause__, KeyError)
+    failed = await agent.resume(SESSION)
+    assert failed.error is not None
+    assert failed.error.error_code is ErrorCode.INVALID_OUTPUT
+
+
+async def test_a_validator_that_fails_on_a_stored_answer_is_part_of_the_result() -> None:
+    agent, store, _ = make(["Rain."])
+    await agent.run("Weather?", session=SESSION)
+
+    def broken(text: str) -> str:
+        raise ValueError("no")
+
+    strict, _, _ = make([], store=store, output_validator=broken)
+    result = await strict.resume(SESSION)
+    with pytest.raises(AgentError, match="The output validator raised ValueError: no"):
+        _ = result.output
+
+
 async def test_a_validator_of_text_may_be_async() -> None:
     async def short(text: str) -> str:
         await asyncio.sleep(0)

@@ -90,6 +90,14 @@ async def test_stopping_the_outer_run_stops_the_inner_one() -> None:
     assert (await outer.resume(SESSION)).status is AgentStatus.ABORTED
 
 
+async def test_the_name_of_the_tool_is_one_that_providers_accept() -> None:
+    inner, _, _ = make(["Forty-two."])
+    named = inner.as_tool("Ask Ada, please!", "Finds things out.")
+    assert named.name == "Ask_Ada_please_"
+    outer, _, _ = make([assistant(ToolCall("c1", named.name, {"prompt": "?"})), "It is 42."], named)
+    assert (await outer.run("Go", session=SESSION)).output == "It is 42."
+
+
 # -- usage and limits
 
 

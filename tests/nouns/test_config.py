@@ -67,9 +67,13 @@ def test_a_setting_of_the_wrong_type_or_outside_its_range_is_rejected(given: dic
         (lambda: ThinkingConfig(effort="some"), "$.effort"),  # type: ignore[arg-type]
         (lambda: SpecificTool(5), "$.toolName"),  # type: ignore[arg-type]
         (lambda: CacheConfig("never"), "$.strategy"),  # type: ignore[arg-type]
+        (lambda: LoopConfig(max_iterations=-1), "$.maxIterations"),
+        (lambda: LoopConfig(max_cost_usd=-0.5), "$.maxCostUsd"),
+        (lambda: ContextConfig(max_tokens=-1), "$.maxTokens"),
+        (lambda: ToolsConfig(timeout_ms=-1), "$.timeoutMs"),
     ],
 )
-def test_a_configuration_with_a_value_of_the_wrong_type_is_rejected(make: Any, path: str) -> None:
+def test_a_configuration_with_a_wrong_value_is_rejected(make: Any, path: str) -> None:
     """004-agent-config.1, 001-2.1.2"""
     with pytest.raises(PartValidationError) as caught:
         make()

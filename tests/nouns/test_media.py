@@ -1,6 +1,7 @@
 """Images and files from bytes, files and URLs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,3 +50,20 @@ def test_a_file_has_a_name_a_type_and_a_size(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(kind: type[Image] | type[FileRef], tmp_path: Path) -> None:
     with pytest.raises(PartValidationError, match=r"nothing\.png.*No such file"):
         kind.from_file(tmp_path / "nothing.png")
+
+
+@pytest.mark.parametrize("mime_type", [None, "image/png"])
+def test_content_must_be_bytes(mime_type: str | None) -> None:
+    with pytest.raises(PartValidationError, match=r"expected bytes, got str - at `\$\.data`"):
+        Image.from_bytes("abc", mime_type=mime_type)  # type: ignore[arg-type]
+    with pytest.raises(PartValidationError, match="expected bytes"):
+        FileRef.from_bytes("abc", "a.txt", mime_type=mime_type)  # type: ignore[arg-type]
+    assert Image.from_bytes(bytearray(PNG)) == Image.from_bytes(PNG)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "", 3, "https:", "/a/b.png"])
+def test_a_url_has_a_scheme(url: Any) -> None:
+    for make in (Image.from_url, FileRef.from_url):
+        with pytest.raises(PartValidationError, match=r"expected a URL .* - at `\$\.url`"):
+            make(url, mime_type="image/png")
+    assert Image.from_url("data:image/png;base64,AAAA").url is not None

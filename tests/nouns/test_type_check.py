@@ -22,6 +22,7 @@ class Box(Noun, frozen=True, kw_only=True):
     is_open: bool = False
     at: datetime | None = None
     names: tuple[str, ...] = ()
+    colours: frozenset[str] = frozenset()
     flags: dict[str, bool] | None = None
     anything: Any = None
     spans: tuple[Span, ...] | None = None
@@ -32,7 +33,7 @@ class Box(Noun, frozen=True, kw_only=True):
     [
         {},
         {"count": 3, "share": 2, "is_open": True, "at": NOW},
-        {"names": ("a", "b"), "flags": {"a": True}, "anything": object()},
+        {"names": ("a", "b"), "colours": frozenset({"red"}), "flags": {"a": True}, "anything": object()},
         {"spans": (Span(start=NOW), Span())},
     ],
 )
@@ -53,6 +54,8 @@ def test_values_of_the_declared_types_are_right(fields: dict[str, Any]) -> None:
         ({"at": 1000}, "$.at", "expected a datetime, got an integer"),
         ({"names": ["a"]}, "$.names", "expected a tuple, got a list"),
         ({"names": ("a", 5)}, "$.names", "expected a tuple, got a tuple"),
+        ({"colours": {"red"}}, "$.colours", "expected a frozenset, got a set"),
+        ({"colours": frozenset({5})}, "$.colours", "expected a frozenset, got a frozenset"),
         ({"flags": {"a": 1}}, "$.flags", "expected a dict, got a dict"),
         ({"flags": {5: True}}, "$.flags", "expected a dict, got a dict"),
         ({"spans": (Span(), Span(end="now"))}, "$.spans[1].end", "expected a datetime, got text"),  # type: ignore[arg-type]

@@ -195,3 +195,31 @@ async def test_each_tool_has_its_own_limit() -> None:
     assert [part.size for part in whole(result.content)] == [1_000]
     roomy = ToolDefinition(name="big", description="", parameter_schema={}, execute=execute)
     assert (await Bench(roomy).one("big")).content == "x" * 1_000
+
+
+class Textless:
+    """Has no text of its own."""
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (Textless(), "a value of type Textless"),
+        (Textless, "the class Textless"),
+        (iter([1]), "a value of type list_iterator"),
+        ((one for one in [1]), "a value of type generator"),
+        (len, "a value of type builtin_function_or_method"),
+        (lambda: 1, "a value of type function"),
+    ],
+)
+def test_a_value_that_is_neither_text_nor_data_is_an_error(value: Any, what: str) -> None:
+    result = result_of(value, "c1")
+    assert (result.is_error, result.error_code) == (True, ErrorCode.TOOL_FAILED)
+    assert str(result.content).startswith(f"The tool was executed, but returned {what}, which is neither text nor data")
+
+
+def test_odd_values_have_a_stable_form() -> None:
+    assert result_of({"b", "a", "c"}, "c1").value == ["a", "b", "c"]
+    assert result_of({"one": Textless()}, "c1").content == {"one": "<Textless>"}
+    assert result_of(float("nan"), "c1").content == "NaN"
+    assert not result_of({"b"}, "c1").is_error

@@ -6,7 +6,6 @@
 An agent holds no conversation; its sessions do. Any number of runs may be live at once, each on its own session.
 """
 
-import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -17,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
+from bartack.agent.agent_store import AgentStore
+from bartack.agent.blocking import blocking
 from bartack.agent.channel import EventChannel
 from bartack.agent.compaction import compact_session, summarise_branch
 from bartack.agent.events import RunResult
@@ -24,6 +25,7 @@ from bartack.agent.handoff import reachable
 from bartack.agent.loop import Loop
 from bartack.agent.observer import Observer
 from bartack.agent.open_run import RunOptions, open_run, result_of_other
+from bartack.agent.option_check import check_options, check_settings
 from bartack.agent.output import OutputReader
 from bartack.agent.run import Prompt, Run, as_history, as_message, as_messages
 from bartack.agent.run_context import Inbox, model_ref
@@ -49,12 +51,12 @@ from bartack.models.by_name import connect
 from bartack.models.model import Model
 from bartack.nouns.config import AgentConfig
 from bartack.nouns.entries import Entry
-from bartack.nouns.errors import AgentError, ErrorCode, NotFound, SessionInUse
+from bartack.nouns.errors import NotFound, SessionInUse
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.requests import ModelRequest
-from bartack.queues import Job, RunQueue, StoreQueue, continue_run, submit
+from bartack.queues import Job, RunQueue, continue_run, submit
 from bartack.session.context import ContextFold, ContextInput, ContextManager
-from bartack.store import MemoryStore, SessionStore, open_store
+from bartack.store import SessionStore
 from bartack.store.requests import (
     ThinkingLevel,
     decide,
@@ -77,7 +79,6 @@ from bartack.tools import (
 from bartack.tools.approval import by_tool
 from bartack.tools.definition import NeedsApproval
 from bartack.tools.output import result_of
-from bartack.tools.tool_context import in_event_loop
 from bartack.tools.tool_round import TIMEOUT_MS
 from bartack.tools.toolset import origin_of
 
@@ -157,10 +158,10 @@ class Agent(Generic[Deps, Output]):
     ) -> None:
         """Accesses neither network nor disk.
 
-        `instructions` are a text, or a function that returns it for each run. `deps_type` is for type checkers: it says
-        what runs pass as `deps` to tools and instructions. `output_type` is what the text of an answer is read as, or
-        `output_function` what it is passed to, as arguments; `output_validator` checks or changes it. Both may raise
-        `TryAgain`, and then the model answers again.
+        `instructions` are a text, or a function that returns it for each run. `deps_type` says what runs pass as `deps`
+        to tools and instructions, for type checkers and so that no run lacks it. `output_type` is what the text of an
+        answer is read as, or `output_function` what it is passed to, as arguments; `output_validator` checks or changes
+        it. Both may raise `TryAgain`, and then the model answers again.
 
         `store` is a store or the address of one. Without it, named sessions are kept in the user's data folder and
         others in memory. `summarise` writes the summaries for compaction instead of the model. `max_repeats` is how
@@ -170,15 +171,14 @@ class Agent(Generic[Deps, Output]):
 
         Raises `BartackError` with the code ``invalid_config``.
         """
+        check_options(locals())
         self._owned: list[Model] = []
         self._provider_raw = config.observability.provider_raw
         self._environment = environment or Environment()
-        self._store_at = store
-        self._store: SessionStore | None = None  # opened here, and so closed here
-        self._memory: MemoryStore | None = None
-        self._queue: RunQueue | None = None  # the last one it was given, or that of its store
+        self._store = AgentStore(store, self._environment)
         self._toolsets: dict[int, Toolset] = {}  # those of the agent and its runs, to be closed
         self._views = SessionViews()
+        self._deps_type = deps_type
         chosen, params = model_settings(config, model)
         self._settings = AgentSettings(
             model=self._connect(chosen, **params),
@@ -233,6 +233,7 @@ class Agent(Generic[Deps, Output]):
 
         Entering raises `Conflict` if the session is in use.
         """
+        check_options({"history": history})
         *before, message = as_messages(*prompt)
         earlier = as_history(history)
         options = RunOptions(
@@ -268,16 +269,9 @@ class Agent(Generic[Deps, Output]):
         **settings: "Unpack[RunSettings[Deps]]",
     ) -> RunResult[Output]:
         """`run` for programs without an event loop; `AgentError` inside one."""
-        if in_event_loop():
-            raise AgentError("Inside an event loop, use `await agent.run(...)`.", code=ErrorCode.INVALID_CONFIG)
-
-        async def once() -> RunResult[Output]:
-            try:
-                return await self.run(*prompt, session=session, history=history, head=head, **settings)
-            finally:
-                await self.close()  # its connections belong to this event loop
-
-        return asyncio.run(once())
+        return blocking(
+            lambda: self.run(*prompt, session=session, history=history, head=head, **settings), self.close, "run"
+        )
 
     async def submit(
         self,
@@ -299,11 +293,10 @@ class Agent(Generic[Deps, Output]):
         Raises `QueueFull`, and then nothing is stored.
         """
         session_id = session or self._environment.new_id()
-        store = await self._open_store(session_id)
-        self._queue = queue or self._queue or StoreQueue(store)
+        store = await self._store.open(session_id)
         return await submit(
             store,
-            self._queue,
+            self._store.queue_on(store, queue),
             as_message(*prompt),
             session_id=session_id,
             agent=self.name or "agent",
@@ -328,6 +321,10 @@ class Agent(Generic[Deps, Output]):
         does.
         """
         return await self.resume_stream(session, **settings).complete()
+
+    def resume_sync(self, session: str, **settings: "Unpack[RunSettings[Deps]]") -> RunResult[Output]:
+        """`resume` for programs without an event loop; `AgentError` inside one."""
+        return blocking(lambda: self.resume(session, **settings), self.close, "resume")
 
     def compact_stream(
         self, session: str, *, head: str | None = None, **settings: "Unpack[RunSettings[Deps]]"
@@ -389,7 +386,7 @@ class Agent(Generic[Deps, Output]):
             try:
                 return await run.complete()
             except SessionInUse as in_use:
-                store = await self._open_store(session)
+                store = await self._store.open(session)
                 with suppress(NotFound):  # it has just ended
                     requested = requested or await request_abort(store, session, reason=reason)
                     own = self._settings_for(settings)
@@ -405,6 +402,8 @@ class Agent(Generic[Deps, Output]):
         is_named: bool = True,
         snapshots: bool = False,
     ) -> Run[Output]:
+        check_options({"session": options.session_id, "head": options.head})
+        check_settings(given, None if options.abort else self._deps_type)
         model, metadata = given.get("model"), given.get("metadata")
         options = dataclasses.replace(
             options,
@@ -419,7 +418,7 @@ class Agent(Generic[Deps, Output]):
             opened = await open_run(
                 settings,
                 dataclasses.replace(options, model=chosen),
-                store=await self._open_store(options.session_id, is_named=is_named),
+                store=await self._store.open(options.session_id, is_named=is_named),
                 views=self._views,
                 channel=channel,
                 inbox=inbox,
@@ -440,6 +439,7 @@ class Agent(Generic[Deps, Output]):
         def find_agent(name: str) -> AgentSettings | None:
             if name not in others or others[name] is self:
                 return found if name in others or name == self.name else None
+            check_settings(own, others[name]._deps_type)
             other = found.continued_by(others[name]._settings.for_run(**own))
             self._keep_toolsets(other)
             return other
@@ -480,18 +480,30 @@ class Agent(Generic[Deps, Output]):
 
     async def _request(self, session: str, post: Callable[[SessionStore], Awaitable[Entry]]) -> None:
         """Post the request. A run of a worker that has paused is enqueued again."""
-        store = await self._open_store(session)
-        entry = await post(store)
-        self._queue = self._queue or StoreQueue(store)
-        await continue_run(store, self._queue, entry)
+        store = await self._store.open(session)
+        await continue_run(store, self._store.queue_on(store), await post(store))
+
+    def approve_sync(
+        self, session: str, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any
+    ) -> None:
+        """`approve` for programs without an event loop, followed by `resume_sync`."""
+        blocking(lambda: self.approve(session, tool_call_id, arguments=arguments, **details), self.close, "approve")
+
+    def deny_sync(self, session: str, tool_call_id: str, **details: Any) -> None:
+        """`deny` for programs without an event loop."""
+        blocking(lambda: self.deny(session, tool_call_id, **details), self.close, "deny")
+
+    def post_result_sync(self, session: str, tool_call_id: str, value: Any, *, posted_by: str | None = None) -> None:
+        """`post_result` for programs without an event loop."""
+        blocking(lambda: self.post_result(session, tool_call_id, value, posted_by=posted_by), self.close, "post_result")
 
     async def set_thinking_level(self, session: str, level: ThinkingLevel) -> None:
         """Let the model think this much in later runs of a session; see `bartack.store.requests.set_thinking_level`."""
-        await set_thinking_level(await self._open_store(session), session, level)
+        await set_thinking_level(await self._store.open(session), session, level)
 
     async def override_system_prompt(self, session: str, text: str | None) -> None:
         """Replace the instructions in later runs of a session; None restores them."""
-        await override_system_prompt(await self._open_store(session), session, text)
+        await override_system_prompt(await self._store.open(session), session, text)
 
     # -- its parts
 
@@ -505,8 +517,9 @@ class Agent(Generic[Deps, Output]):
     ) -> ToolDefinition:
         """This agent as a tool for another agent. Each call runs it with a prompt in its own session.
 
-        It gets the `deps` of the outer run, whose limits on tokens and cost include it and whose approver decides about
-        its calls, unless it has one of its own. The outer stream has its events as `SubagentEvent`.
+        It gets the `deps` of the outer run, whose limits include it and whose approver decides about its calls, unless
+        it has one of its own; without an approver, the outer run pauses for them. The outer stream has its events as
+        `SubagentEvent`. Characters of `name` that no provider accepts are replaced.
         """
         return agent_tool(
             self,
@@ -576,13 +589,12 @@ class Agent(Generic[Deps, Output]):
     @property
     def store(self) -> SessionStore | str | Path | None:
         """The store, or the address of one, that it was created with."""
-        return self._store_at
+        return self._store.at
 
     def with_store(self, store: SessionStore, *, lease_s: float | None = None) -> "Agent[Deps, Output]":
         """The same agent on another store, which stays the caller's. Models, tools and runtime are shared."""
         other = copy(self)
-        other._store_at, other._store, other._memory, other._views = store, None, None, SessionViews()
-        other._queue = None
+        other._store, other._views = AgentStore(store, self._environment), SessionViews()
         if lease_s is not None:
             other._settings = dataclasses.replace(self._settings, lease_s=lease_s)
         return other
@@ -600,9 +612,7 @@ class Agent(Generic[Deps, Output]):
 
         Sessions in memory stay with the agent.
         """
-        if self._store is not None and not isinstance(self._store, MemoryStore):
-            await self._store.close()
-            self._store = None
+        await self._store.close()
         runtime = self._settings.tools.runtime
         if runtime is not None and runtime.status != "closed":
             await runtime.close()
@@ -621,27 +631,6 @@ class Agent(Generic[Deps, Output]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def _open_store(self, session: str, *, is_named: bool = True) -> SessionStore:
-        """The store of a session. Without a store of its own, an agent keeps sessions without a name in memory."""
-        at = self._store_at
-        if at is None and (not is_named or await self._is_in_memory(session)):
-            self._memory = self._memory or MemoryStore(environment=self._environment)
-            return self._memory
-        if at is not None and not isinstance(at, str | Path):
-            return at
-        if self._store is None:
-            self._store = await open_store(at, environment=self._environment)
-        return self._store
-
-    async def _is_in_memory(self, session: str) -> bool:
-        if self._memory is None:
-            return False
-        try:
-            await self._memory.tail_of(session)
-        except NotFound:
-            return False
-        return True
 
     def _connect(self, model: str | Model, **settings: Any) -> Model:
         if not isinstance(model, str):

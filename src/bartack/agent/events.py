@@ -74,13 +74,16 @@ class RunResult(Struct, Generic[Output], frozen=True, kw_only=True):
         """The answer: text, or a value of the agent's output type; `AgentError` if there is none."""
         if self.status is AgentStatus.COMPLETED and self.error is None:
             return cast(Output, self.value)
-        text = f"The run has no output (status {self.status}): "
         if self.status is AgentStatus.AWAITING_HUMAN:
-            decide = "approve or deny its pending calls" if self.approvals else "post the results of its deferred calls"
-            text += f"{decide}, then resume it."
-        else:
-            text += (self.error.message if self.error is not None else self.reason) or "no reason given"
-        raise AgentError(text, code=ErrorCode.ABORTED if self.error is None else self.error.error_code)
+            steps = [
+                *(["approve or deny its pending calls"] if self.approvals else []),
+                *(["post the results of its deferred calls"] if self.deferred else []),
+            ]
+            todo = f"{' and '.join(steps)}, then resume it" if steps else "resume it"
+            raise AgentError(f"The run has no output yet: it is paused; {todo}.", code=ErrorCode.PAUSED)
+        why = (self.error.message if self.error is not None else self.reason) or "no reason given"
+        code = ErrorCode.ABORTED if self.error is None else self.error.error_code
+        raise AgentError(f"The run has no output (status {self.status}): {why}", code=code)
 
 
 class StatusChanged(Struct, frozen=True):

@@ -8,7 +8,6 @@ tools: in the same run, and in later runs of the session. A `run_started` of the
 does after a resume, so the conversation also stays with that agent after a crash.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,15 +16,15 @@ from msgspec.structs import replace
 
 from bartack.agent.equipment import equip
 from bartack.agent.run_context import ModelSwitch, RunContext, current_run
-from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.nouns.errors import AgentError, BartackError, ErrorCode
 from bartack.session.run_state import HANDOFF
 from bartack.tools import ToolContext, ToolDefinition, ToolOutput
-from bartack.tools.definition import NeedsApproval
+from bartack.tools.definition import NeedsApproval, valid_name
 
 if TYPE_CHECKING:
     from bartack.agent.agent import Agent
 
-__all__ = ["Handoff", "hand_off", "handoff", "reachable"]
+__all__ = ["Handoff", "hand_off", "handoff", "reachable", "unreachable"]
 
 _SCHEMA = {
     "type": "object",
@@ -57,7 +56,7 @@ def handoff(
     """
     is_function = not hasattr(to, "as_tool")
     if not is_function:
-        name = name or re.sub(r"[^A-Za-z0-9_-]+", "_", f"transfer_to_{_name_of(to)}")  # type: ignore[arg-type]
+        name = name or f"transfer_to_{_name_of(to)}"  # type: ignore[arg-type]
     if name is None:
         raise BartackError("A handoff to a function needs a name.", code=ErrorCode.INVALID_CONFIG)
     target: Callable[[], Agent[Any, Any]] = to if is_function else lambda: to  # type: ignore[assignment,return-value]
@@ -70,7 +69,7 @@ def handoff(
         return ToolOutput(f"Transferred to {agent}.", metadata={HANDOFF: agent})
 
     return Handoff(
-        name=name,
+        name=valid_name(name),
         description=description,
         parameter_schema=_SCHEMA,
         execute=execute,
@@ -108,14 +107,27 @@ def _name_of(agent: "Agent[Any, Any]") -> str:
     return agent.name
 
 
+def unreachable(name: str, session_id: str, own_name: str | None) -> AgentError:
+    """The error about a run that another agent has taken over, which is not known here."""
+    own = "this agent" if own_name is None else f"agent {own_name!r}"
+    text = (
+        f"The open run of session {session_id!r} is one of agent {name!r}, to which {own} has no handoff. "
+        "Resume it with that agent, or with one that can pass on to it."
+    )
+    return AgentError(text, code=ErrorCode.INVALID_CONFIG)
+
+
 async def hand_off(context: RunContext, name: str) -> None:
-    """Let another agent continue the run; the same one if there is none of this name."""
-    settings = context.settings.find_agent(name) or context.settings
-    settings = settings.with_limits(context.settings.config.loop)
+    """Let another agent continue the run; `AgentError` if it is not among those that this one may pass on to."""
+    found = context.settings.find_agent(name)
+    if found is None:
+        raise unreachable(name, context.session.session_id, context.settings.name)
+    settings = found.with_limits(context.settings.config.loop)
     equipment = await equip(settings, context.state, context.session.session_id, settings.model)
     span = context.tracer.span
     started = replace(
         equipment.started(settings.name),
+        handed_off=True,
         trace_id=context.trace_id,
         span_id=None if span is None else span.span_id,
         limits=context.state.limits,

@@ -52,9 +52,8 @@ class ModelCall:
         cls, context: RunContext, request: ModelRequest, *, publish: bool, snapshot: str | None = None
     ) -> "ModelCall":
         """A call with this request, as the hook before it changes it."""
-        hook = context.settings.hooks.before_model
-        changed = None if hook is None else await hook(request)
-        return cls(context, changed or request, publish=publish, snapshot=snapshot)
+        changed = await context.settings.hooks.change_request(request)
+        return cls(context, changed, publish=publish, snapshot=snapshot)
 
     def snapshot(self) -> Message:
         """The answer so far."""
@@ -120,9 +119,7 @@ class ModelCall:
     async def answer(self) -> Message:
         """The complete answer, as the hook after the call changes it."""
         message = self._numbered(self._assembler.build_final_message())
-        hook = self._context.settings.hooks.after_model
-        changed = None if hook is None else await hook(message)
-        return changed or message
+        return await self._context.settings.hooks.change_answer(message)
 
     def failure(self, failed: Failed) -> StreamFailed:
         """The failed call, with what had arrived and what it cost."""

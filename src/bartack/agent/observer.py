@@ -34,7 +34,9 @@ __all__ = ["COUNTERS", "Observer"]
 
 # What is counted, and what it means.
 COUNTERS = {
-    "runs.started": "runs started or resumed",
+    "runs.started": "runs started",
+    "runs.resumed": "runs resumed, once for each time",
+    "runs.handed_off": "handoffs to another agent",
     "runs.completed": "runs that completed",
     "runs.failed": "runs that failed",
     "runs.aborted": "runs that were aborted",
@@ -63,11 +65,18 @@ class Observer:
         """The counters so far; empty if they are off."""
         return {} if self._counts is None else {name: self._counts[name] for name in COUNTERS}
 
-    def see(self, entry: Entry, trace_id: str | None) -> None:
-        """Report a fact that has been stored."""
-        report = _REPORTS.get(type(entry.fact))
-        if report is not None:
-            report(self, entry.fact, {"session_id": entry.session_id, "run_id": entry.run_id, "trace_id": trace_id})
+    def watch(self, trace_id: str | None, *, is_resumed: bool) -> Callable[[Entry], None]:
+        """What reports the facts of one run that have been stored."""
+        starts = iter(("resumed" if is_resumed else "started",))  # a later one is a handoff
+
+        def see(entry: Entry) -> None:
+            where = {"session_id": entry.session_id, "run_id": entry.run_id, "trace_id": trace_id}
+            if isinstance(entry.fact, RunStarted):
+                self._run_started(entry.fact, next(starts, "handed_off"), where)
+            elif (report := _REPORTS.get(type(entry.fact))) is not None:
+                report(self, entry.fact, where)
+
+        return see
 
     def _count(self, name: str, amount: float = 1) -> None:
         if self._counts is not None:
@@ -75,9 +84,10 @@ class Observer:
 
     # -- one for each kind of fact
 
-    def _run_started(self, fact: RunStarted, where: dict[str, Any]) -> None:
-        self._count("runs.started")
-        self._log.info("run started with %s and %d tools", _name(fact.model), len(fact.tools), extra=where)
+    def _run_started(self, fact: RunStarted, how: str, where: dict[str, Any]) -> None:
+        self._count(f"runs.{how}")
+        text = f"run {how.replace('_', ' ')} with %s and %d tools"
+        self._log.info(text, _name(fact.model), len(fact.tools), extra=where)
 
     def _run_ended(self, fact: RunEnded, where: dict[str, Any]) -> None:
         self._count(f"runs.{fact.status}")
@@ -144,7 +154,6 @@ class Observer:
 
 
 _REPORTS: dict[type[Fact], Callable[[Observer, Any, dict[str, Any]], None]] = {
-    RunStarted: Observer._run_started,
     RunEnded: Observer._run_ended,
     Message: Observer._message,
     StreamFailed: Observer._stream_failed,

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 from bartack.agent.channel import EventChannel
 from bartack.agent.equipment import Equipment, equip
 from bartack.agent.events import RunResult
+from bartack.agent.handoff import unreachable
 from bartack.agent.journal import interrupted_answer
 from bartack.agent.run_context import (
     Inbox,
@@ -97,11 +97,11 @@ async def open_run(
         if options.needs_new and view.tail.seq:
             text = f"Session {options.session_id!r} has a history already; history= is for a new one."
             raise AgentError(text, code=ErrorCode.INVALID_CONFIG)
-        answering = settings.find_agent(view.state.handoff or view.state.agent or "") or settings
+        answering = _answering(settings, view, options)
         limits = options.limits or (None if options.is_new else view.state.limits)
         if limits is not None:
             answering = answering.with_limits(limits)
-        opening = await _opening(answering, options, store, view, limits)
+        opening = await _opening(answering, options, store, view, limits, handed_off=answering.name != settings.name)
         try:
             with opening.tracer.append([entry.fact for entry in opening.entries]):
                 lease = await _claimed(answering, options, store, view, opening)
@@ -148,6 +148,21 @@ async def open_run(
         )
 
 
+def _answering(settings: AgentSettings, view: SessionView, options: RunOptions) -> AgentSettings:
+    """The settings of the agent that answers: the one that the conversation was passed on to, if it is known here.
+
+    Raises `AgentError` for an open run of another agent, which this one cannot resume; it may end it.
+    """
+    state = view.state
+    name = state.handoff or state.agent
+    found = None if name is None else settings.find_agent(name)
+    is_resumed = not options.is_new and not options.abort and state.run_id is not None
+    is_other = name != settings.name and (state.handoff is not None or state.is_handed_off)
+    if found is None and name is not None and is_resumed and is_other:
+        raise unreachable(name, view.session_id, settings.name)
+    return found or settings
+
+
 def _is_over(state: RunState, options: RunOptions) -> bool:
     """Whether there is nothing to continue, or no open run to abort."""
     return state.run_id is None if options.abort else state.is_finished
@@ -175,6 +190,7 @@ class _Opening(NamedTuple):
     tracer: RunTracer
     telemetry: Telemetry | None
     has_journal: bool  # of an answer that was interrupted
+    is_resumed: bool
     entries: tuple[Entry, ...]
 
 
@@ -217,7 +233,13 @@ async def _claimed(
 
 
 async def _opening(
-    settings: AgentSettings, options: RunOptions, store: SessionStore, view: SessionView, limits: LoopConfig | None
+    settings: AgentSettings,
+    options: RunOptions,
+    store: SessionStore,
+    view: SessionView,
+    limits: LoopConfig | None,
+    *,
+    handed_off: bool,
 ) -> _Opening:
     """The first facts of the run, after those that end an earlier run which will not be resumed."""
     state = view.state
@@ -233,7 +255,12 @@ async def _opening(
         )
     trace_id, span_id = tracer.span or (_trace_id(settings, None if resumed is None else state.trace_id), None)
     started = replace(
-        equipment.started(settings.name), trace_id=trace_id, span_id=span_id, limits=limits, metadata=options.metadata
+        equipment.started(settings.name),
+        handed_off=handed_off,
+        trace_id=trace_id,
+        span_id=span_id,
+        limits=limits,
+        metadata=options.metadata,
     )
     facts = [started, *equipment.facts]
     if resumed is None and options.work is None:  # messages that were queued while no run was live
@@ -251,6 +278,7 @@ async def _opening(
         tracer,
         telemetry,
         bool(interrupted),
+        resumed is not None,
         _entries(
             store,
             view,
@@ -295,7 +323,7 @@ def _run_start(
 
 def _seen_by(settings: AgentSettings, opening: _Opening) -> Callable[[Entry], None]:
     """What is done with each entry of the run once it is stored."""
-    see = partial(settings.observer.see, trace_id=opening.trace_id)
+    see = settings.observer.watch(opening.trace_id, is_resumed=opening.is_resumed)
     if opening.telemetry is None:
         return see
 
@@ -332,7 +360,7 @@ async def _last_result(settings: AgentSettings, view: SessionView) -> RunResult:
         context = ToolContext(deps=settings.tools.deps, run_id=run_id, session_id=view.session_id)
         try:
             value = await settings.output.value(state.answer.text, context)
-        except (PartValidationError, ToolError) as error:  # it answered an agent with another output type
+        except (AgentError, PartValidationError, ToolError) as error:  # it answered an agent with another output type
             failed = Failed(ErrorCode.INVALID_OUTPUT, f"The stored answer is not a valid output: {error.message}")
     outcome = RunOutcome("complete", ended.reason, failed, value)
     return run_result(view, run_id, AgentStatus(ended.status), outcome)

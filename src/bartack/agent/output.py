@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bartack.formats.output_schemas import closed, is_closed
-from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.nouns.errors import AgentError, ErrorCode, PartValidationError, ToolError
 from bartack.nouns.json_values import json_text
 from bartack.stream.partial_json import PartialJson
 from bartack.tools.definition import ToolDefinition, tool
@@ -132,15 +132,28 @@ class OutputReader:
             self.type = OutputType(type)
 
     async def value(self, text: str, context: ToolContext[Any]) -> Any:
-        """The output; `PartValidationError` or `ToolError` for an answer that the model should correct."""
+        """The output; `PartValidationError` or `ToolError` for an answer that the model should correct.
+
+        Raises `AgentError` if the function or the validator fails.
+        """
         value: Any = text if self.type is None else self.type.read(text)
         if self._function is not None:
-            value = self._function.execute(self._function.read_arguments(value), context)
-            value = await value if inspect.isawaitable(value) else value
+            value = await _called("function", self._function.execute, self._function.read_arguments(value), context)
         if self._validator is not None:
-            checked = self._validator(value)
-            value = await checked if inspect.isawaitable(checked) else checked
+            value = await _called("validator", self._validator, value)
         return value
+
+
+async def _called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; `AgentError` with the code ``invalid_output`` if it fails."""
+    try:
+        value = function(*arguments)
+        return await value if inspect.isawaitable(value) else value
+    except (PartValidationError, ToolError):  # the model may correct it
+        raise
+    except Exception as error:
+        text = f"The output {what} raised {type(error).__name__}: {error}. It may raise TryAgain for a wrong answer."
+        raise AgentError(text, code=ErrorCode.INVALID_OUTPUT, cause=error) from error
 
 
 def _invalid_function(problem: str) -> PartValidationError:

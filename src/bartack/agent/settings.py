@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Generic, TypedDict
+from typing import Any, Generic, TypedDict, TypeVar
 
 from msgspec import Struct, structs
 
@@ -22,9 +23,10 @@ from bartack.models.prices import ModelInfo
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import AgentConfig, LoopConfig, ModelConfig
 from bartack.nouns.deltas import Failed
-from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
+from bartack.nouns.errors import AgentError, BartackError, ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.requests import ModelRequest
+from bartack.nouns.type_check import wrong_types
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
@@ -34,6 +36,7 @@ from bartack.tools.tool_round import AfterTool, BeforeTool
 
 __all__ = ["AgentOptions", "AgentSettings", "Hooks", "PromptContext", "RetryPolicy", "RunSettings", "Summarise"]
 
+T = TypeVar("T")
 Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]  # the messages to summarise -> the summary
 
 
@@ -86,6 +89,35 @@ class Hooks(Struct, frozen=True, kw_only=True):
     before_tool: BeforeTool | None = None  # may also return a result, and then the tool is not run
     after_tool: AfterTool | None = None
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            hook = getattr(self, name)
+            if hook is not None and (not callable(hook) or isinstance(hook, type)):
+                text = f"The {name} hook must be a coroutine function, not a value of type {type(hook).__name__}."
+                raise PartValidationError(text, path=f"$.hooks.{name}", code=ErrorCode.INVALID_CONFIG)
+
+    async def change_request(self, request: ModelRequest) -> ModelRequest:
+        """The request as the hook before the call changes it."""
+        return await _changed("before_model", self.before_model, request, ModelRequest)
+
+    async def change_answer(self, message: Message) -> Message:
+        """The answer as the hook after the call changes it."""
+        return await _changed("after_model", self.after_model, message, Message)
+
+
+async def _changed(name: str, hook: Callable[[T], Awaitable[T | None]] | None, value: T, kind: type[T]) -> T:
+    """What the hook makes of the value; `AgentError` with the code ``invalid_config`` if it is no such function."""
+    if hook is None:
+        return value
+    made: Any = hook(value)
+    is_async = isawaitable(made)
+    changed = await made if is_async else made
+    if is_async and isinstance(changed, kind | None):
+        return value if changed is None else changed
+    fault = f"this one returned {_kind(changed)}" if is_async else "this one is not async"
+    text = f"The {name} hook must be a coroutine function that returns a {kind.__name__} or None; {fault}."
+    raise AgentError(text, code=ErrorCode.INVALID_CONFIG)
+
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """When a failed model call is retried, and after how long.
@@ -100,6 +132,15 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     jitter: float = 0.5  # the largest share of a delay that is taken off at random
     max_retry_after_ms: int = 120_000  # a call whose provider requests a longer delay is not retried
     codes: frozenset[ErrorCode] | None = None  # which errors to retry; None: those marked as retryable
+
+    def __post_init__(self) -> None:
+        problems = [*wrong_types(self)]
+        if not problems:
+            numbers = ("max_retries", "base_ms", "max_ms", "max_retry_after_ms", "jitter")
+            problems = [(f"$.{name}", "must not be negative") for name in numbers if getattr(self, name) < 0]
+        for path, problem in problems:
+            text = f"RetryPolicy: {path.removeprefix('$.')}: {problem}"
+            raise PartValidationError(text, path=f"$.retry{path[1:]}", code=ErrorCode.INVALID_CONFIG)
 
     def delay_ms(self, failed: Failed, attempt: int, chance: Callable[[], float]) -> int | None:
         """The delay after failed attempt number `attempt` (from 1); None if the call is not retried again.
@@ -210,8 +251,12 @@ class AgentSettings:
         """The instructions as one text; None if there are none."""
         texts: list[str] = []
         for one in self.instructions:
-            text = one if isinstance(one, str) else one(context)
-            texts.append(text if isinstance(text, str) else await text)
+            made: Any = one if isinstance(one, str) else one(context)
+            text = await made if isawaitable(made) else made
+            if not isinstance(text, str):
+                problem = f"The instructions function returned {_kind(text)} instead of a text."
+                raise PartValidationError(problem, path="$.instructions", code=ErrorCode.INVALID_CONFIG)
+            texts.append(text)
         return "\n\n".join(text for text in texts if text) or None
 
     async def info_for(self, model: Model) -> ModelInfo:
@@ -255,6 +300,10 @@ def changed_config(config: ModelConfig, settings: Mapping[str, Any]) -> ModelCon
         text = f"Unknown model setting {min(unknown)!r}; known are {', '.join(ModelConfig.__struct_fields__)}."
         raise PartValidationError(text, path=f"$.modelSettings.{min(unknown)}", code=ErrorCode.INVALID_CONFIG)
     return structs.replace(config, **settings)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def local_runtime(config: AgentConfig, store: SessionStore | str | Path | None) -> Runtime | None:

@@ -27,7 +27,7 @@ from bartack.nouns.errors import Conflict, ErrorCode, NotFound, ToolError
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import SESSION, SPENT, OpenCall, nested_id
 from bartack.tools import Approver, Decision, ToolContext, ToolDefinition, ToolOutput
-from bartack.tools.definition import NeedsApproval
+from bartack.tools.definition import NeedsApproval, valid_name
 from bartack.tools.tool_round import CallPaused
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def agent_tool(
         return _output(name, result)
 
     return ToolDefinition(
-        name=name,
+        name=valid_name(name),
         description=description,
         parameter_schema=_SCHEMA,
         execute=execute,

@@ -35,10 +35,15 @@ class _Config(Noun, frozen=True, kw_only=True):
     """A configuration whose values have the types of their fields."""
 
     rule: ClassVar[str] = "004-agent-config.1"
+    not_negative: ClassVar[tuple[str, ...]] = ()  # fields
 
     def __post_init__(self) -> None:
         for path, problem in wrong_types(self):
             raise _invalid(_json_path(path), problem, self.rule)
+        for name in self.not_negative:
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise _invalid(_json_path(f"$.{name}"), f"must not be negative, got {value}", self.rule)
 
 
 class CacheConfig(_Config, frozen=True):
@@ -135,6 +140,7 @@ class RuntimeConfig(_Config, frozen=True, kw_only=True):
 class ToolsConfig(_Config, frozen=True, kw_only=True):
     """Which tools are enabled, and defaults for all of them."""
 
+    not_negative: ClassVar[tuple[str, ...]] = ("timeout_ms",)
     enabled: dict[str, bool] | None = None
     approval: dict[str, Literal["never", "always"]] | None = None
     timeout_ms: int | None = None
@@ -143,6 +149,7 @@ class ToolsConfig(_Config, frozen=True, kw_only=True):
 class ContextConfig(_Config, frozen=True, kw_only=True):
     """The size of the context, and when older turns are summarised."""
 
+    not_negative: ClassVar[tuple[str, ...]] = ("max_tokens", "reserve_tokens", "keep_recent_tokens")
     max_tokens: int | None = None
     reserve_tokens: int | None = None
     keep_recent_tokens: int | None = None
@@ -160,6 +167,10 @@ class LoopConfig(_Config, frozen=True, kw_only=True):
     can show each request as it was sent.
     """
 
+    not_negative: ClassVar[tuple[str, ...]] = (
+        *("max_iterations", "max_tool_rounds", "timeout_ms", "max_total_tokens", "max_cost_usd"),
+        *("max_retries", "max_parallel", "journal_ms"),
+    )
     max_iterations: int | None = 200
     max_tool_rounds: int | None = None
     timeout_ms: int | None = None

@@ -61,6 +61,7 @@ class RunStarted(Noun, frozen=True, kw_only=True):
 
     kind: ClassVar[Literal["run_started"]] = "run_started"
     agent: str | None = None
+    handed_off: bool = False  # that agent has taken the conversation over from the one that was run
     model: ModelRef | None = None
     config: ModelConfig | None = None
     tools: tuple[str, ...] = ()

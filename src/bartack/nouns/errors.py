@@ -78,6 +78,7 @@ class ErrorCode(StrEnum):
     | `tool_interrupted` | The tool had started when the process ended; its outcome is unknown. |
     | `tool_not_run` | The call was skipped before it started, such as one from a truncated answer. |
     | `aborted` | The run was aborted. |
+    | `paused` | The run is paused and has no output yet. |
     | `limit_exceeded` | The run reached one of its limits. |
     | `queue_full` | Too many runs are waiting for a worker. |
     | `compaction_failed` | The context could not be compacted. |
@@ -134,6 +135,7 @@ class ErrorCode(StrEnum):
     TOOL_NOT_RUN = "tool_not_run"
     # a run
     ABORTED = "aborted"
+    PAUSED = "paused"
     LIMIT_EXCEEDED = "limit_exceeded"
     QUEUE_FULL = "queue_full"
     COMPACTION_FAILED = "compaction_failed"

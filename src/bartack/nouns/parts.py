@@ -4,6 +4,7 @@ A part is content only: ``Text("hi")``. Role, time and run belong to the message
 are keyword-only. `bartack.nouns.wire` defines the canonical JSON.
 """
 
+import re
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -96,8 +97,9 @@ class Image(_MediaFields, frozen=True):
             raise PartValidationError("an image needs either data or url, and not both", rule="000-3.2.7")
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, mime_type: str | None = None) -> Self:
+    def from_bytes(cls, data: bytes | bytearray | memoryview, *, mime_type: str | None = None) -> Self:
         """An image with this content. Its type is read from the first bytes if it is not given."""
+        data = _bytes(data)
         kind = mime_type or type_of_data(data)
         if kind is None or not kind.startswith("image/"):
             raise PartValidationError("not a PNG, JPEG, GIF or WebP image; pass its mime_type", path="$.data")
@@ -111,7 +113,8 @@ class Image(_MediaFields, frozen=True):
     @classmethod
     def from_url(cls, url: str, *, mime_type: str | None = None) -> Self:
         """An image that the provider fetches. Its type is taken from the URL if it is not given."""
-        kind = mime_type or type_of_name(url.partition("?")[0]) or "image/*"
+        path = _checked_url(url).partition("?")[0]
+        kind = mime_type or type_of_name(path) or "image/*"
         return cls(kind, url=url)
 
 
@@ -131,8 +134,9 @@ class FileRef(_FileFields, frozen=True):
             raise PartValidationError("a file cannot have both data and url", rule="000-3.2.8")
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str, *, mime_type: str | None = None) -> Self:
+    def from_bytes(cls, data: bytes | bytearray | memoryview, name: str, *, mime_type: str | None = None) -> Self:
         """A document, recording or other file with this content. Its type is taken from the content or the name."""
+        data = _bytes(data)
         kind = mime_type or type_of_data(data) or type_of_name(name)
         return cls(name, data=data, mime_type=kind, size=len(data))
 
@@ -144,8 +148,23 @@ class FileRef(_FileFields, frozen=True):
     @classmethod
     def from_url(cls, url: str, *, name: str | None = None, mime_type: str | None = None) -> Self:
         """A file that the provider fetches."""
-        path = url.partition("?")[0]
+        path = _checked_url(url).partition("?")[0]
         return cls(name or path.rpartition("/")[2] or url, url=url, mime_type=mime_type or type_of_name(path))
+
+
+def _bytes(data: bytes | bytearray | memoryview) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise PartValidationError(f"expected bytes, got {type(data).__name__}", path="$.data")
+    return bytes(data)
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S")
+
+
+def _checked_url(url: str) -> str:
+    if not isinstance(url, str) or not _URL.match(url):
+        raise PartValidationError(f"expected a URL such as 'https://example.org/a.png', got {url!r}", path="$.url")
+    return url
 
 
 def _content_of(path: str | PathLike[str]) -> bytes:

@@ -68,9 +68,9 @@ def _check(tp: Any) -> Check:
         return lambda value: type(value) in exact or any(check(value) for check in checks)
     if origin is Literal:
         return lambda value: type(value) is str and value in args
-    if origin is tuple:
+    if origin in (tuple, frozenset):
         item_check = _check(args[0])
-        return lambda value: isinstance(value, tuple) and all(map(item_check, value))
+        return lambda value: isinstance(value, origin) and all(map(item_check, value))
     if origin is dict:
         value_check = _check(args[1])
         return lambda value: (

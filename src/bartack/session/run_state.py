@@ -176,6 +176,7 @@ class RunState:
         self.last_run_id: str | None = None
         self.ended: RunEnded | None = None  # how the last run ended
         self.agent: str | None = None  # that answers
+        self.is_handed_off = False  # it has taken over from the agent that was run
         self.metadata: dict[str, Any] | None = None  # that the last run was started or resumed with
         self.limits: LoopConfig | None = None  # of the last run, if it was given its own
         self.model: ModelRef | None = None  # the current model
@@ -295,7 +296,7 @@ class RunState:
                 self.run_id = self.last_run_id = entry.run_id
                 self.trace_id, self.span_id = fact.trace_id, fact.span_id
                 self.ended = self.handoff = None
-                self.agent = fact.agent
+                self.agent, self.is_handed_off = fact.agent, fact.handed_off
                 self.metadata, self.limits = fact.metadata, fact.limits
                 self.model = fact.model or self.model
             case Message():

@@ -11,6 +11,7 @@
 The decorated function can still be called: ``await weather("Paris")``.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -23,7 +24,7 @@ from bartack.session.schema_check import ArgumentCheck, argument_check
 from bartack.tools.signature import Signature
 from bartack.tools.tool_context import ToolContext
 
-__all__ = ["MAX_OUTPUT_CHARS", "Tool", "ToolDefinition", "tool"]
+__all__ = ["MAX_OUTPUT_CHARS", "Tool", "ToolDefinition", "tool", "valid_name"]
 
 MAX_OUTPUT_CHARS = 30_000  # about 8,000 tokens; not measured
 
@@ -64,9 +65,12 @@ class ToolDefinition:
         _require(bool(self.name), "A tool needs a name.")
         has_function = self.deferred or self.execute is not _nothing
         _require(has_function, f"Tool {self.name!r} needs a function to execute, unless it is deferred.")
-        _require(self.timeout_ms is None or self.timeout_ms > 0, f"Tool {self.name!r}: timeout_ms must be positive.")
-        _require(self.retries >= 0, f"Tool {self.name!r}: retries must not be negative.")
-        _require(self.max_output_chars > 0, f"Tool {self.name!r}: max_output_chars must be positive.")
+        for option, least in (("timeout_ms", 1), ("retries", 0), ("max_output_chars", 1)):
+            value = getattr(self, option)
+            is_number = type(value) is int and value >= least
+            may_be_none = option == "timeout_ms" and value is None
+            claim = "must be a positive number" if least else "must be a number and not negative"
+            _require(is_number or may_be_none, f"Tool {self.name!r}: {option} {claim}, got {value!r}.")
         if self.read is None:
             try:
                 _ = self._check  # a schema that cannot be checked is refused now, not when the tool is called
@@ -154,6 +158,11 @@ def _execute(function: Callable[..., Any], context_names: tuple[str, ...]) -> Ex
         return await call(values, context)
 
     return call_async if iscoroutinefunction(function) else call
+
+
+def valid_name(text: str) -> str:
+    """The text as the name of a tool: without the characters that providers refuse."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)
 
 
 def _require(condition: bool, message: str) -> None:

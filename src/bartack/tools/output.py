@@ -4,11 +4,13 @@ Text stays text; objects (including structs, dataclasses and pydantic models) be
 bytes become an image or a file; None becomes empty text. Content cannot be a list or a number (000 §3.3): these become
 JSON text, and the result keeps the value itself too. A `ToolResult` is taken as it is. The ledger refuses lone
 surrogates, numbers that are not finite and very deep nesting. A tool that has done its work must not lose its result
-over that, so such values are stored in the nearest valid form, or as Python prints them.
+over that, so such values are stored in the nearest valid form, or as Python prints them. A value that is neither text
+nor data, such as a generator, is an error result that says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import msgspec
@@ -29,6 +31,7 @@ __all__ = [
     "valid_text",
 ]
 
+_OPAQUE = "The tool was executed, but returned {}, which is neither text nor data that can be stored."
 _HEAD_SHARE = 2 / 3  # of a cut text; the rest is its end, where errors and totals are
 
 
@@ -49,6 +52,9 @@ def result_of(value: Any, tool_call_id: str) -> ToolResult:
     if isinstance(value, ToolResult):
         return msgspec.structs.replace(valid_result(value), tool_call_id=tool_call_id)
     output = value if isinstance(value, ToolOutput) else ToolOutput(value)
+    if _is_opaque(output.content):
+        what = _type_name(output.content)
+        return error_result(tool_call_id, ErrorCode.TOOL_FAILED, _OPAQUE.format(what))
     content = _content(output.content)
     structured = _structured(output.content) if isinstance(content, str) else {}
     return ToolResult(
@@ -124,7 +130,25 @@ def _structured(value: Any) -> dict[str, Any]:
     return (valid_object({STRUCTURED: built_in}) or {}) if isinstance(built_in, list | tuple | int | float) else {}
 
 
+def _is_opaque(value: Any) -> bool:
+    """Whether nothing can be told about the value but its type."""
+    if isinstance(value, type | Iterator | Coroutine | FunctionType | BuiltinFunctionType):
+        return True
+    return _has_no_text(value) and isinstance(_built_in(value), str)
+
+
+def _has_no_text(value: Any) -> bool:
+    kind: Any = type(value)
+    return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
+
+
+def _type_name(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a value of type {type(value).__name__}"
+
+
 def _built_in(value: Any) -> Any:
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)  # the same set gives the same result
     try:
         return msgspec.to_builtins(value, enc_hook=_from_foreign, str_keys=True)
     except (TypeError, ValueError, RecursionError, msgspec.ValidationError):
@@ -149,6 +173,8 @@ def _value_text(value: Any) -> str:
 
 
 def _display(value: Any) -> str:
+    if _has_no_text(value):
+        return f"<{type(value).__name__}>"  # Python would add an address
     try:
         return valid_text(str(value))
     except Exception:  # noqa: BLE001 - str() runs the value's own code

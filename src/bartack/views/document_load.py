@@ -19,7 +19,7 @@ from bartack.nouns.messages import Message, Meta, ModelRef, Step
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.tool_states import Completed, Errored, Pending, Running
-from bartack.nouns.try_load import none_if_incomplete
+from bartack.nouns.try_load import none_if_invalid
 from bartack.nouns.wire import Dialect, camel
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.views.document_parts import (
@@ -57,8 +57,8 @@ class _DocumentJson(Noun, frozen=True, kw_only=True):
 
 
 def try_load(data: Any) -> tuple[Entry, ...] | None:
-    """As `load`, but if a field is missing, log it and return None (D-7.5)."""
-    return none_if_incomplete("A document", lambda: load(data))
+    """As `load`, but if a field is missing or invalid, log it and return None (D-7.5)."""
+    return none_if_invalid("A document", lambda: load(data))
 
 
 def load(data: Any) -> tuple[Entry, ...]:

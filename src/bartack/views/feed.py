@@ -15,7 +15,7 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Koding, Message, Meta, Role
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Part, Text
-from bartack.nouns.try_load import none_if_incomplete
+from bartack.nouns.try_load import none_if_invalid
 from bartack.nouns.wire import Dialect
 from bartack.views.fold import Chain, Fold
 
@@ -201,8 +201,8 @@ def load(data: Any) -> tuple[Entry, ...]:
 
 
 def try_load(data: Any) -> tuple[Entry, ...] | None:
-    """As `load`, but if a field is missing, log it and return None (D-7.5)."""
-    return none_if_incomplete("A feed", lambda: load(data))
+    """As `load`, but if a field is missing or invalid, log it and return None (D-7.5)."""
+    return none_if_invalid("A feed", lambda: load(data))
 
 
 def _failure(shown: FeedMessage, code: ErrorCode) -> StreamFailed:

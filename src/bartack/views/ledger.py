@@ -7,7 +7,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.noun import Noun
-from bartack.nouns.try_load import none_if_incomplete
+from bartack.nouns.try_load import none_if_invalid
 from bartack.views.fold import Fold
 
 __all__ = ["Ledger", "dump", "load", "try_load"]
@@ -48,5 +48,5 @@ def load(data: Any) -> tuple[Entry, ...]:
 
 
 def try_load(data: Any) -> tuple[Entry, ...] | None:
-    """As `load`, but if a field is missing, log it and return None (D-7.5)."""
-    return none_if_incomplete("A ledger", lambda: load(data))
+    """As `load`, but if a field is missing or invalid, log it and return None (D-7.5)."""
+    return none_if_invalid("A ledger", lambda: load(data))
