@@ -518,7 +518,9 @@ async def test_a_hook_that_returns_something_else_is_reported_in_the_result(answ
     assert before.error_code is ErrorCode.TOOL_NOT_RUN
     assert bench.log.of(ToolStarted) == []
     for bench in (Bench(add, after_tool=not_async), Bench(add, before_tool=not_async)):
-        assert "hook failed: TypeError" in str((await bench.one("add", a=1, b=1)).content)
+        assert "hook failed: a hook must be a coroutine function (async def)" in str(
+            (await bench.one("add", a=1, b=1)).content
+        )
 
 
 async def test_a_hook_may_return_a_result_that_cannot_be_stored_as_it_is() -> None:

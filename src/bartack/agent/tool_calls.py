@@ -62,7 +62,7 @@ async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOut
         )
     finally:
         if isinstance(context.settings.tools.approver, LiveApprover):
-            context.settings.tools.approver.forget(calls)
+            context.settings.tools.approver.forget([id for key, one in calls.items() for id in (key, *one.nested)])
 
 
 class _Calls:

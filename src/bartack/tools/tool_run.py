@@ -8,6 +8,7 @@ further step.
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from inspect import isawaitable
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec.structs import replace
@@ -354,7 +355,10 @@ class ToolRun:
 
 async def _awaited(hook: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """What the hook returns. It is also called in here, so that one that is not async fails like one that raises."""
-    return await hook(*args, **kwargs)
+    made = hook(*args, **kwargs)
+    if not isawaitable(made):
+        raise ToolError("a hook must be a coroutine function (async def)")
+    return await made
 
 
 def _kind(value: object) -> str:
