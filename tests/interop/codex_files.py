@@ -41,7 +41,31 @@ _items = st.one_of(
     st.builds(lambda kind, value: {"type": kind, "x": value}, words, values),
 )
 _usage = st.fixed_dictionaries({"input_tokens": scalars, "output_tokens": st.integers(-1, 9)})
-_lines = st.one_of(
+_shown = st.one_of(
+    words.map(lambda text: {"type": "user_message", "message": text, "images": ["data:image/png;base64,AAAA", text]}),
+    words.map(lambda text: {"type": "agent_message", "message": text}),
+    words.map(lambda text: {"type": "agent_reasoning", "text": text}),
+    st.builds(
+        lambda kind, id, text, value: {
+            "type": "item_completed",
+            "item": {
+                "type": kind,
+                "id": id,
+                "content": [{"type": "Text", "text": text}],
+                "summary_text": [text],
+                "status": "failed",
+                "command": value,
+                "result": value,
+                "tool": text,
+            },
+        },
+        st.sampled_from(["UserMessage", "AgentMessage", "Reasoning", "CommandExecution", "FileChange", "McpToolCall"]),
+        _ids | values,
+        words,
+        values,
+    ),
+).map(lambda event: ("event_msg", event))
+_others = st.one_of(
     _items.map(lambda item: ("response_item", item)),
     _items.map(lambda item: ("response_item", item)),
     _usage.map(lambda usage: ("token_usage_record", {"usage": usage, "response_id": "r1"})),
@@ -55,11 +79,15 @@ _lines = st.one_of(
         lambda pair: ("compacted", {"message": pair[0], "replacement_history": pair[1]})
     ),
     st.tuples(words, values),
+    _shown,
 )
+_events = st.one_of(_shown, _shown, _others.filter(lambda pair: pair[0] != "response_item"))
 
 
 def _line(pair: tuple[str, Any]) -> str:
     return json.dumps({"timestamp": "2026-01-01T00:00:00Z", "type": pair[0], "payload": pair[1]}) + "\n"
 
 
-files = st.lists(_lines.map(_line), max_size=12).map(lambda lines: "".join(lines).encode())
+files = (st.lists(_others.map(_line), max_size=12) | st.lists(_events.map(_line), max_size=8)).map(
+    lambda lines: "".join(lines).encode()
+)

@@ -1,18 +1,25 @@
 """Laws of every reader, for generated files, and for samples that were cut and changed."""
 
+import json
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bartack.app.transcripts import Found, files_of, import_transcript
-from bartack.interop import FORMATS, Files, Transcript, TranscriptFormat, entries_of, source_files
+from bartack.interop import FORMATS, Files, Transcript, TranscriptFormat, entries_of, exported, source_files
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry, Fact, branch
+from bartack.nouns.entries import Custom, Entry, Fact, branch, heads
 from bartack.store import MemoryStore
 from bartack.store.maintenance import check
-from tests.interop import claude_code_files, codex_files, gemini_files, library_files, pi_files, qwen_files
+from tests.interop import claude_code_files, codex_files, gemini_files, library_files, pi_files, qwen_files, store_files
+from tests.interop.json_strategies import values
 from tests.interop.samples import NO_SAMPLES, samples
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NEW_ID = "0b0e7b9c-4c3f-4b7e-9c52-1a2b3c4d5e6f"
 GENERATED: dict[str, st.SearchStrategy[bytes]] = {
     "claude-code": claude_code_files.files,
     "kode": claude_code_files.files,
@@ -42,6 +49,25 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 @st.composite
+def with_other_value(draw: st.DrawFn, line: bytes) -> bytes:
+    """The line with any JSON in place of one of its values, or without it."""
+    try:
+        inner = whole = json.loads(line)
+    except ValueError:
+        return line
+    while isinstance(inner, dict | list) and inner:
+        key: Any = draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+        if draw(st.booleans()) or not isinstance(inner[key], dict | list) or not inner[key]:
+            if draw(st.booleans()):
+                inner[key] = draw(values)
+            else:
+                del inner[key]
+            break
+        inner = inner[key]
+    return json.dumps(whole).encode() + b"\n"
+
+
+@st.composite
 def changed(draw: st.DrawFn, data: bytes) -> bytes:
     """The data with bytes replaced, lines removed, repeated or moved, and its end cut off."""
     lines = lines_of(data)
@@ -49,7 +75,7 @@ def changed(draw: st.DrawFn, data: bytes) -> bytes:
         if not lines:
             break
         place = draw(st.integers(0, len(lines) - 1))
-        match draw(st.sampled_from(["drop", "repeat", "move", "bytes", "junk"])):
+        match draw(st.sampled_from(["drop", "repeat", "move", "bytes", "junk", "value", "value"])):
             case "drop":
                 del lines[place]
             case "repeat":
@@ -61,6 +87,8 @@ def changed(draw: st.DrawFn, data: bytes) -> bytes:
                 for _ in range(draw(st.integers(1, 5))):
                     line[draw(st.integers(0, len(line) - 1))] = draw(st.integers(0, 255))
                 lines[place] = bytes(line)
+            case "value":
+                lines[place] = draw(with_other_value(lines[place]))
             case _:
                 lines.insert(place, draw(st.binary(max_size=40)) + b"\n")
     whole = b"".join(lines)
@@ -118,30 +146,86 @@ def test_every_prefix_of_a_sample_can_be_read(found: Found) -> None:
         check_reading(found.format, {found.name: whole + lines[count][: len(lines[count]) // 2]})
 
 
-@pytest.mark.skipif(not FOLDERS, reason=NO_SAMPLES)
-@settings(max_examples=2 * settings().max_examples)
-@given(st.data())
-def test_damaged_rows_and_folders_are_returned_byte_for_byte(data: st.DataObject) -> None:
-    found = data.draw(st.sampled_from(FOLDERS), label="sample")
-    files = dict(data.draw(st.sampled_from([found]).map(files_of)))
-    for name in data.draw(st.lists(st.sampled_from(sorted(files)), max_size=4)):
-        match data.draw(st.sampled_from(["drop", "change", "rename"])):
+STORED = {
+    "opencode": store_files.opencode | store_files.opencode_exports,
+    "strands": store_files.strands | store_files.strands_snapshots,
+    "llm": store_files.llm,
+}
+
+
+@st.composite
+def damaged(draw: st.DrawFn, files: Files) -> Files:
+    """The rows or files with some of them removed, changed or renamed."""
+    made = dict(files)
+    for name in draw(st.lists(st.sampled_from(sorted(files)), max_size=4)) if files else ():
+        match draw(st.sampled_from(["drop", "change", "rename"])):
             case "drop":
-                files.pop(name, None)
-            case "change" if name in files:
-                files[name] = data.draw(changed(files[name]))
-            case "rename" if name in files:
-                files[data.draw(st.text(max_size=10)) + name[:20]] = files.pop(name)
+                made.pop(name, None)
+            case "change" if name in made:
+                made[name] = draw(changed(made[name]))
+            case "rename" if name in made:
+                made[draw(st.text(max_size=10)) + name[:20]] = made.pop(name)
             case _:
                 pass
-    files = {name: content for name, content in files.items() if content}
+    return {name: content for name, content in made.items() if content}
+
+
+def check_stored(row: TranscriptFormat, files: Files) -> None:
+    """Read rows or files, and check that nothing is lost, if any of it is a session at all."""
     kept: dict[str, bytes] = {}
-    for transcript in found.format.read(files):
+    transcripts = row.read(files)
+    for transcript in transcripts:
         entries = entries_of(transcript)
         for entry in entries:
             assert wire.decode(Entry, wire.encode(entry)) == entry
         kept |= source_files(entries)
-    assert kept == files
+    assert kept == (files if transcripts else {})
+
+
+@pytest.mark.parametrize("name", STORED)
+@given(st.data())
+def test_generated_rows_and_folders_are_returned_byte_for_byte(name: str, data: st.DataObject) -> None:
+    files = data.draw(STORED[name])
+    check_stored(FORMATS[name], files)
+    check_stored(FORMATS[name], data.draw(damaged(files)))
+
+
+@pytest.mark.skipif(not FOLDERS, reason=NO_SAMPLES)
+@given(st.data())
+def test_damaged_rows_and_folders_are_returned_byte_for_byte(data: st.DataObject) -> None:
+    found = data.draw(st.sampled_from(FOLDERS), label="sample")
+    check_stored(found.format, data.draw(damaged(files_of(found))))
+
+
+@pytest.mark.parametrize("name", STORED)
+@given(st.data())
+async def test_rows_that_are_added_belong_to_the_same_sessions(name: str, data: st.DataObject) -> None:
+    whole = data.draw(STORED[name])
+    some = {file: whole[file] for file in sorted(whole)[: data.draw(st.integers(0, len(whole)))]}
+    store = MemoryStore()
+    for files in (some, whole):
+        for transcript in FORMATS[name].read(files):
+            await import_transcript(store, transcript, NOW)
+            entries = await store.entries(transcript.session_id)
+            last = entries_of(transcript, NOW)[-1].id
+            expected = [entry.id for entry in branch(entries_of(transcript, NOW), last)]
+            assert [entry.id for entry in branch(entries, last)] == expected
+            assert await check(store, transcript.session_id) == []
+
+
+@pytest.mark.parametrize("name", [*LINE_FORMATS, *STORED])
+@given(st.data())
+def test_a_generated_session_can_be_written_for_every_program(name: str, data: st.DataObject) -> None:
+    files = data.draw(STORED[name]) if name in STORED else {file_of(name): data.draw(GENERATED[name])}
+    for transcript in FORMATS[name].read(files)[:1]:
+        entries = entries_of(transcript, NOW)
+        target = data.draw(st.sampled_from([row for row in FORMATS.values() if row.writer is not None]), label="to")
+        assert target.writer is not None
+        head = data.draw(st.sampled_from(heads(entries)))
+        keeps = data.draw(st.booleans())
+        made = exported(entries, target.name, target.writer, head=head, new_id=NEW_ID, may_keep_id=keeps)
+        for one in target.read(made.files):
+            entries_of(one)
 
 
 async def import_growing(row: TranscriptFormat, name: str, pieces: list[bytes]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from bartack.agent import Agent
 from bartack.app.transcripts import Found, files_of, import_transcript, read_transcripts
 from bartack.interop import FORMATS, Exported, entries_of, exported
-from bartack.interop.writing import written_anew
+from bartack.interop.writing import with_call_ids, written_anew
 from bartack.models import ScriptedModel
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import (
@@ -233,3 +233,13 @@ async def test_redacted_content_is_not_exported(target: str) -> None:
     assert not made.is_exact
     assert b"secret" not in b"".join(made.files.values())
     assert said(read_back(made, target))[-1] == "Yes."
+
+
+def test_call_ids_that_a_program_refuses_get_others_that_are_not_used() -> None:
+    ids = ("a_b", "a b", "a.b", "!")
+    calls = [Message("assistant", (ToolCall(id, "f", {}),)) for id in ids]
+    results = [Message("tool", (ToolResult(id, "ok"),)) for id in ids]
+    made = with_call_ids([*calls, *results], r"[a-z_0-9]+")
+    names = [call.tool_call_id for message in made for call in message.tool_calls]
+    assert names == ["a_b", "a_b_1", "a_b_2", "_"]
+    assert [result.tool_call_id for message in made for result in message.tool_results] == names

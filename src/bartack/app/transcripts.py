@@ -342,21 +342,19 @@ def _with_unused_calls(new: Sequence[Entry], entries: Sequence[Entry], outlines:
     stored = {outline.id: outline.calls for outline in outlines if outline.calls}
     fresh = {entry.id for entry in new}
     names: dict[str, str] = {}
+    numbers: dict[str, int] = {}  # of the last name for a call
     for entry in entries:
-        for number, call in enumerate(_calls(entry)):
+        for place, call in enumerate(_calls(entry)):
             if entry.id in stored:
-                names[call] = stored[entry.id][number]
+                names[call] = stored[entry.id][place]
             elif entry.id in fresh:
-                names[call] = _unused(call, used)
-                used.add(names[call])
+                name = call
+                while name in used:
+                    number = numbers[call] = numbers.get(call, 1) + 1
+                    name = f"{call}~{number}"
+                names[call] = name
+                used.add(name)
     return [_renamed(entry, names, ended) for entry in new]
-
-
-def _unused(call: str, used: Collection[str]) -> str:
-    number, name = 2, call
-    while name in used:
-        number, name = number + 1, f"{call}~{number}"
-    return name
 
 
 def _calls(entry: Entry) -> list[str]:

@@ -198,6 +198,7 @@ class ToolCallIds:
 
     def __init__(self) -> None:
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}  # of the last call with an id that occurs again
         self._open: dict[str, str] = {}  # the id in the source -> the id here, of calls without a result
 
     def calls(self, message: Message) -> Message:
@@ -206,10 +207,10 @@ class ToolCallIds:
         return replace(message, parts=parts)
 
     def _call(self, call: ToolCall) -> ToolCall:
-        original, number = call.tool_call_id, 2
-        id = original
+        id = original = call.tool_call_id
         while id in self._used:
-            id, number = f"{original}~{number}", number + 1
+            number = self._numbers[original] = self._numbers.get(original, 1) + 1
+            id = f"{original}~{number}"
         self._used.add(id)
         if call.executed_by == "client":
             self._open[original] = id

@@ -231,17 +231,18 @@ def time_text(time: datetime) -> str:
 
 def with_call_ids(messages: Sequence[Message], pattern: str) -> list[Message]:
     """The messages, with other ids for calls whose id does not match the pattern, and for their results."""
+    ids = dict.fromkeys(call.tool_call_id for message in messages for call in message.tool_calls)
+    used = {id for id in ids if re.fullmatch(pattern, id) is not None}
     names: dict[str, str] = {}
-    for message in messages:
-        for call in message.tool_calls:
-            id = call.tool_call_id
-            if re.fullmatch(pattern, id) is None:
-                plain = re.sub(r"[^a-zA-Z0-9_-]", "_", id)[:50] or "call"
-                taken = set(names.values())
-                number = 1
-                while plain in taken:
-                    plain, number = f"{plain}_{number}", number + 1
-                names[id] = plain
+    numbers: dict[str, int] = {}  # of the last id with this name
+    for id in ids:
+        if id not in used:
+            name = plain = re.sub(r"[^a-zA-Z0-9_-]", "_", id)[:50] or "call"
+            while name in used:
+                number = numbers[plain] = numbers.get(plain, 0) + 1
+                name = f"{plain}_{number}"
+            names[id] = name
+            used.add(name)
     return [replace(message, parts=tuple(_named(part, names) for part in message.parts)) for message in messages]
 
 

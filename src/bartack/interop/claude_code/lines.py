@@ -6,6 +6,7 @@ from typing import Any
 
 from bartack.interop.transcript import Record
 from bartack.interop.values import Json, text_in
+from bartack.nouns.json_values import json_text
 
 __all__ = ["SYNTHETIC", "Answer", "Line", "answers_of", "is_prompt", "tool_results_in"]
 
@@ -66,15 +67,16 @@ class Answer:
 
     lines: list[Line]
     blocks: list[Json] = field(default_factory=list)
+    _keys: set[str] = field(default_factory=set)
 
     def add(self, line: Line) -> None:
         """Add the blocks of a line that are new; some versions wrote an answer twice."""
         self.blocks += [block for block in line.blocks if not self.has(block)]
+        self._keys.update(map(_key, line.blocks))
 
     def has(self, block: Json) -> bool:
         """Whether it has the block already."""
-        id = block.get("id")
-        return block in self.blocks or (isinstance(id, str) and any(one.get("id") == id for one in self.blocks))
+        return _key(block) in self._keys
 
     @property
     def last(self) -> Line:
@@ -83,6 +85,12 @@ class Answer:
     def field(self, name: str) -> Any:
         """The last value that the message has for this field on any of its lines."""
         return next((line.message[name] for line in reversed(self.lines) if line.message.get(name) is not None), None)
+
+
+def _key(block: Json) -> str:
+    """What identifies a block: the id of a call, or its content."""
+    id = block.get("id")
+    return f"id:{id}" if isinstance(id, str) else json_text(block)
 
 
 def answers_of(lines: Sequence[Line]) -> dict[int, Answer]:

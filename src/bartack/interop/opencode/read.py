@@ -288,7 +288,7 @@ class _Reader:
         if model is not None and model != self._model:
             changes.append(ModelChange(model, self._model))
             self._model = model
-        made = [piece for part in parts for piece in self._answer_parts(part, model)]
+        made = _without_repeated_calls([piece for part in parts for piece in self._answer_parts(part, model)])
         aborted = text_in(error, "name") == "MessageAbortedError"
         if error and not aborted:
             return (*changes, _failure(error, tuple(made), model))
@@ -343,6 +343,19 @@ class _Reader:
 
 
 _READ = ("text", "reasoning", "tool", "file", "compaction")
+
+
+def _without_repeated_calls(parts: Sequence[Text | Thinking | ToolCall]) -> list[Text | Thinking | ToolCall]:
+    """The parts without further calls of the same id, which a message may have only once."""
+    seen: set[str] = set()
+    kept: list[Text | Thinking | ToolCall] = []
+    for part in parts:
+        if isinstance(part, ToolCall):
+            if part.tool_call_id in seen:
+                continue
+            seen.add(part.tool_call_id)
+        kept.append(part)
+    return kept
 
 
 def _time(json: Json) -> Any:
