@@ -129,3 +129,19 @@ def test_a_stored_session_is_replayed_from_its_beginning() -> None:
     ]
     forked = [update["content"]["text"] for update in replayed(log.entries[-2:])]
     assert forked == ["Old?", "Old."]
+
+
+def test_a_call_of_the_provider_without_a_result_is_over_with_its_answer() -> None:
+    search = ToolCall("c1", "web_search", {"query": "rain"}, executed_by="provider")
+    assert updates(run_of(answer(search)))[-1] == call(status="completed")
+    broken = ToolCall("c1", "web_search", {}, executed_by="provider", raw_args_text="{")
+    last = updates(run_of(answer(broken, bad_args={"c1": "not valid JSON"})))[-1]
+    assert last["status"] == "failed"
+
+
+def test_a_call_that_begins_again_is_changed_not_added() -> None:
+    log = Log()
+    cut = ToolCallStart("c1", "look")
+    found = updates([*deltas(START, cut, BUSY), log(failed()), *deltas(START, cut)])
+    assert found[0]["sessionUpdate"] == "tool_call"
+    assert found[-1] == call(title="look", kind="other", status="pending", content=[])

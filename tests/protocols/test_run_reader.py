@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.agent.events import RunFinished, RunPaused, RunResult, StatusChanged
+from bartack.agent.events import Event, RunFinished, RunPaused, RunResult, StatusChanged, SubagentEvent
 from bartack.nouns.deltas import Done, Failed, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart, Usage
 from bartack.nouns.entries import (
     ApprovalDecided,
@@ -392,3 +392,38 @@ def test_a_stream_without_further_events_is_closed_with_an_error() -> None:
     assert end.error.error_code is ErrorCode.STREAM_TRUNCATED
     error = Failed(ErrorCode.STORAGE_FAILED, "gone")
     assert list(RunReader().close(error)) == [c.RunEnds(status="failed", error=error)]
+
+
+def test_the_steps_of_a_sub_agent_are_progress_of_the_call_that_runs_it() -> None:
+    log, inner = Log(), Log("inner-run")
+    steps: list[Event] = [
+        inner(RunStarted()),
+        inner(ToolStarted("i1", "read_file", {}, title="read a.txt")),
+        inner(answer("Found it.")),
+        SubagentEvent("i1", "reader", inner(answer("Deeper."))),
+        inner(ToolStarted("i2", "look", {})),
+    ]
+    events: Events = [
+        log(RunStarted()),
+        log(answer(CALL)),
+        *(SubagentEvent("c1", "helper", step) for step in steps),
+        SubagentEvent("unknown", "helper", steps[1]),
+        log(result("c1")),
+    ]
+    progress = [change.content for change in read(events) if isinstance(change, c.CallProgressed)]
+    assert progress == ["helper: read a.txt", "helper: Found it.", "helper: reader: Deeper.", "helper: look"]
+
+
+def test_notes_of_bartack_itself_are_not_for_clients() -> None:
+    assert not [change for change in read(run_of(Custom("bartack.request", {}))) if isinstance(change, c.Noted)]
+
+
+def test_two_failures_in_a_row_leave_nothing_of_the_first() -> None:
+    log = Log()
+    events = [
+        *deltas(START, TextDelta("It sn")),
+        log(failed(Text("It sn"))),
+        log(failed()),  # nothing arrived of this attempt
+        log(RunEnded("failed", error=BUSY)),
+    ]
+    assert shown(read(events)) == "It sn|"

@@ -105,6 +105,17 @@ async def test_a_run_creates_its_session_with_a_title(client: Client) -> None:
     assert (await answers(client, "trip"))[-1] == "The tool returned: Rain in Paris."
 
 
+async def test_a_run_that_cannot_start_leaves_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    body = {"text": "hello", "model": "anthropic:claude-sonnet-4-6"}
+    status, value, _ = await client.send("POST", "/api/sessions/s/runs", json=body)
+    assert (status, value["error"]["code"]) == (400, "missing_credentials")
+    assert (await client.get("/sessions"))["items"] == []
+    await finished(client, "s", "hello")
+    assert (await client.send("POST", "/api/sessions/s/runs", json=body))[0] == 400
+    assert await answers(client, "s") == ["You said: hello"]
+
+
 async def test_a_second_run_is_refused_while_one_is_live_and_may_queue_instead(client: Client, gate: Gate) -> None:
     await client.post("/sessions/s/runs", text="slow walk")
     status, value, _ = await client.send("POST", "/api/sessions/s/runs", json={"text": "hello"})

@@ -80,6 +80,10 @@ async def test_a_conversation_with_tools_approvals_and_attachments(site: Site) -
         await page.get_by_role("button", name="Approve").click()
         await window.sees("The tool returned: The tool returned: paid 3 to Ann")
         assert await window.count("tool-card.ask") == 0
+        inner = page.locator("tool-card:has(> sub-agent)").last
+        await inner.locator("sub-agent summary").first.click()
+        await inner.locator("sub-agent tool-card", has_text="pay").wait_for()
+        assert await inner.locator("sub-agent button", has_text="Approve").count() == 0, "the outer card asks"
         await window.sees("tokens")
         assert window.problems == []
         assert window.hosts == {site.client.url.removeprefix("http://")}

@@ -1,7 +1,8 @@
 """`EditorAgent`: an agent in an editor that speaks the Agent Client Protocol.
 
 A session of the editor is a stored session, so it can be continued in the terminal or the browser, and the other way
-round. Each has an agent of its own for its directory. Calls that need approval are put to the user of the editor.
+round. Each has an agent of its own for its directory, with the MCP servers that the editor names. Calls that need
+approval are put to the user of the editor.
 """
 
 import asyncio
@@ -30,8 +31,10 @@ from bartack.nouns.parts import ContentPart, FileRef, Image, Text
 from bartack.protocols.acp import SessionUpdates, Update, call_update, replayed
 from bartack.session.redaction import visible
 from bartack.store import SessionStore
+from bartack.store.new_session import new_session
 from bartack.store.requests import post
 from bartack.tools import Approver, Decision
+from bartack.tools.mcp import HttpServer, McpServer, StdioServer, mcp
 
 __all__ = ["EditorAgent", "MakeAgent", "serve_editor"]
 
@@ -44,7 +47,7 @@ _OPTIONS = (
     wire.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
 )
 
-MakeAgent = Callable[[EditorRuntime, Approver], Agent]
+MakeAgent = Callable[[EditorRuntime, Approver, Sequence[McpServer]], Agent]
 
 
 class _Open(NamedTuple):
@@ -96,6 +99,7 @@ class EditorAgent:
             agent_info=wire.Implementation(name="bartack", title="Bartack", version=version("bartack")),
             agent_capabilities=wire.AgentCapabilities(
                 load_session=True,
+                mcp_capabilities=wire.McpCapabilities(http=True),
                 prompt_capabilities=wire.PromptCapabilities(image=True, audio=True, embedded_context=True),
                 session_capabilities=wire.SessionCapabilities(
                     list=wire.SessionListCapabilities(),
@@ -109,26 +113,32 @@ class EditorAgent:
     async def authenticate(self, method_id: str, **_: Any) -> None:
         """Nothing to do: keys are in the environment."""
 
-    async def new_session(self, cwd: str, **_: Any) -> wire.NewSessionResponse:
+    async def new_session(
+        self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any
+    ) -> wire.NewSessionResponse:
         """A new session in a directory."""
         session_id = self._store.environment.new_id()
-        await self._opened(session_id, cwd)
+        await self._opened(session_id, cwd, mcp_servers)
         return wire.NewSessionResponse(session_id=session_id)
 
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> wire.LoadSessionResponse:
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
+    ) -> wire.LoadSessionResponse:
         """Open a stored session, and show all of it."""
         with _errors():
             branch = await self._store.load(session_id)
-        await self._opened(session_id, cwd)
+        await self._opened(session_id, cwd, mcp_servers)
         for update in replayed(branch):
             await self._send(session_id, update)
         return wire.LoadSessionResponse()
 
-    async def resume_session(self, session_id: str, cwd: str, **_: Any) -> wire.ResumeSessionResponse:
+    async def resume_session(
+        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any
+    ) -> wire.ResumeSessionResponse:
         """Open a stored session that the editor shows already."""
         with _errors():
             await self._store.tail_of(session_id)
-        await self._opened(session_id, cwd)
+        await self._opened(session_id, cwd, mcp_servers)
         return wire.ResumeSessionResponse()
 
     async def list_sessions(
@@ -150,7 +160,9 @@ class EditorAgent:
                     found.append(made)
         return wire.ListSessionsResponse(sessions=found, next_cursor=page.cursor)
 
-    async def fork_session(self, session_id: str, cwd: str, **_: Any) -> wire.ForkSessionResponse:
+    async def fork_session(
+        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any
+    ) -> wire.ForkSessionResponse:
         """A new session that begins with the messages of another one."""
         with _errors():
             branch = visible(await self._store.load(session_id))
@@ -161,7 +173,7 @@ class EditorAgent:
             messages = with_results(Session.of(branch).messages, (), self._store.environment.new_id)
             if messages:
                 await post(self._store, fork_id, *messages)
-        await self._opened(fork_id, cwd)
+        await self._opened(fork_id, cwd, mcp_servers)
         return wire.ForkSessionResponse(session_id=fork_id)
 
     async def close_session(self, session_id: str, **_: Any) -> None:
@@ -185,8 +197,10 @@ class EditorAgent:
         content = [part for block in prompt for part in _read_block(block)]
         updates = SessionUpdates()
         with _errors():
-            await self._create(session_id, session.cwd, content)
-            async with session.agent.stream(user(*content), session=session_id) as run:
+            async with (
+                new_session(self._store, session_id, _header(session.cwd, content)),
+                session.agent.stream(user(*content), session=session_id) as run,
+            ):
                 self._runs[session_id] = run
                 try:
                     async for event in run:
@@ -216,26 +230,20 @@ class EditorAgent:
 
     # -- sessions
 
-    async def _opened(self, session_id: str, cwd: str) -> None:
+    async def _opened(self, session_id: str, cwd: str, mcp_servers: Sequence[Any] | None) -> None:
         if not await asyncio.to_thread(Path(cwd).is_dir):
             raise RequestError.invalid_params({"cwd": cwd, "reason": "There is no such directory."})
+        with _errors():
+            servers = [_mcp_server(one, cwd) for one in mcp_servers or ()]
         known = self._open.pop(session_id, None)
         if known is not None:
             await known.agent.close()
         runtime = EditorRuntime(
             Path(cwd), editor=self.editor, session_id=session_id, offers=self._offers, forbidden=self._forbidden
         )
-        self._open[session_id] = _Open(self._make_agent(runtime, _EditorApprover(self, session_id)), cwd)
-
-    async def _create(self, session_id: str, cwd: str, prompt: Sequence[ContentPart]) -> None:
-        """Store a session with its first prompt, not before: editors open sessions that are never used."""
-        try:
-            await self._store.tail_of(session_id)
-        except NotFound:
-            text = " ".join(" ".join(part.text for part in prompt if isinstance(part, Text)).split())
-            await self._store.create_session(
-                session_id, SessionHeader(title=text[:_TITLE] or None, metadata={_CWD: cwd})
-            )
+        with _errors():
+            agent = self._make_agent(runtime, _EditorApprover(self, session_id), servers)
+        self._open[session_id] = _Open(agent, cwd)
 
     async def _send(self, session_id: str, update: Update) -> None:
         notification = wire.SessionNotification.model_validate({"sessionId": session_id, "update": update})
@@ -260,6 +268,26 @@ class _EditorApprover:
         if chosen.outcome != "selected":
             return Decision("deny", reason="The question was cancelled.")
         return Decision("approve" if chosen.option_id == "allow" else "deny", decided_by="editor")
+
+
+def _header(cwd: str, prompt: Sequence[ContentPart]) -> SessionHeader:
+    text = " ".join(" ".join(part.text for part in prompt if isinstance(part, Text)).split())
+    return SessionHeader(title=text[:_TITLE] or None, metadata={_CWD: cwd})
+
+
+def _mcp_server(server: Any, cwd: str) -> McpServer:
+    """A server as the editor describes it."""
+    match server:
+        case wire.McpServerStdio():
+            variables = {one.name: one.value for one in server.env}
+            config = StdioServer(command=server.command, args=tuple(server.args), env=variables, cwd=cwd)
+            return mcp(config, name=server.name)
+        case wire.HttpMcpServer():
+            headers = {one.name: one.value for one in server.headers}
+            return mcp(HttpServer(url=server.url, headers=headers), name=server.name)
+        case _:
+            reason = "Only MCP servers over stdio and streamable HTTP are supported."
+            raise RequestError.invalid_params({"mcpServers": server.name, "reason": reason})
 
 
 def _read_block(block: Any) -> list[ContentPart]:

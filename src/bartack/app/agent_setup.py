@@ -26,7 +26,7 @@ from bartack.nouns.wire import camel
 from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
 from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, Runtime, ToolDefinition, Toolset, file_tools, tool
-from bartack.tools.mcp import ServerConfig
+from bartack.tools.mcp import McpServer, ServerConfig
 
 LEASE_S = 10.0  # how long a session stays locked after a crash
 _LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # of bartack.models.LocalModel
@@ -77,10 +77,12 @@ def new_agent(
     runtime: Runtime | None = None,
     output: SchemaOutput | None = None,
     instructions: Callable[[PromptContext[Any]], str] | None = None,
+    servers: Sequence[McpServer] = (),
 ) -> Agent:
     """An agent with this set-up on its open store; its files are those of the current directory, or of `runtime`.
 
-    `instructions` replace those of the set-up with some that depend on the model.
+    `instructions` replace those of the set-up with some that depend on the model. `servers` are MCP servers beside
+    those of the set-up.
     """
     answers: dict[str, Any] = (
         {} if output is None else {"output_type": output.type, "output_validator": output.validate}
@@ -88,7 +90,7 @@ def new_agent(
     own = LocalRuntime(Path.cwd(), forbidden=private_files(store)) if setup.files and runtime is None else runtime
     return Agent(
         setup.model,
-        tools=(*(file_tools() if setup.files else ()), *setup.tools),
+        tools=(*(file_tools() if setup.files else ()), *setup.tools, *servers),
         instructions=instructions or setup.instructions,
         store=store,
         runtime=own,

@@ -1,5 +1,7 @@
 """`bartack acp`: the agent inside an editor that speaks the Agent Client Protocol, on stdin and stdout."""
 
+from collections.abc import Sequence
+
 from bartack.agent import Agent
 from bartack.app.acp_server import EditorAgent, serve_editor
 from bartack.app.agent_setup import AgentSetup, new_agent, private_files, resolve_setup
@@ -8,6 +10,7 @@ from bartack.app.event_loop import run_async
 from bartack.app.sessions import opened_store
 from bartack.cli import options
 from bartack.tools import Approver
+from bartack.tools.mcp import McpServer
 
 app = options.new_app("Run as the agent of an editor.")
 
@@ -34,7 +37,7 @@ def acp(
 async def _serve(setup: AgentSetup) -> None:
     async with opened_store(setup.address) as store:
 
-        def make_agent(runtime: EditorRuntime, approver: Approver) -> Agent:
-            return new_agent(setup, store, approver=approver, runtime=runtime)
+        def make_agent(runtime: EditorRuntime, approver: Approver, servers: Sequence[McpServer]) -> Agent:
+            return new_agent(setup, store, approver=approver, runtime=runtime, servers=servers)
 
         await serve_editor(EditorAgent(make_agent, store, private_files(store)))

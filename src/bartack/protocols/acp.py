@@ -45,6 +45,7 @@ class SessionUpdates:
 
     def __init__(self) -> None:
         self._reader = RunReader()
+        self._keys: set[str] = set()  # of the calls that the editor shows
         self.stop_reason: StopReason | None = None  # once the run has ended
         self.error: Failed | None = None  # if it failed
 
@@ -58,8 +59,11 @@ class SessionUpdates:
             case c.TextGrew():
                 return (_chunk("agent_message_chunk" if change.kind == "text" else "agent_thought_chunk", change.text),)
             case c.CallStarted():
-                named = {"title": change.tool_name, "kind": _KINDS.get(change.tool_name, "other")}
-                return ({"sessionUpdate": "tool_call", "toolCallId": change.key, **named, "status": "pending"},)
+                named = {"title": change.tool_name, "kind": _KINDS.get(change.tool_name, "other"), "status": "pending"}
+                if change.key in self._keys:  # another attempt at the same answer
+                    return (_update(change.key, **named, content=[]),)
+                self._keys.add(change.key)
+                return ({"sessionUpdate": "tool_call", "toolCallId": change.key, **named},)
             case c.CallReady():
                 return (_update(change.key, **call_update(change.tool_name, change.arguments)),)
             case c.CallRunning():
@@ -70,6 +74,8 @@ class SessionUpdates:
                 return (_update(change.key, status="failed", content=[_text_content(change.reason)]),)
             case c.CallEnded():
                 return (_result(change.key, change.result),)
+            case c.StepFinished():
+                return _without_result(change)
             case c.StepVoided():
                 return (_chunk("agent_message_chunk", _AGAIN),)
             case c.MessageAdded():
@@ -124,6 +130,18 @@ def call_update(tool_name: str, arguments: dict[str, Any]) -> Update:
     path = arguments.get("path")
     locations = {"locations": [{"path": path}]} if isinstance(path, str) and tool_name in _KINDS else {}
     return {"title": title, "kind": _KINDS.get(tool_name, "other"), "rawInput": arguments, **locations}
+
+
+def _without_result(step: c.StepFinished) -> Iterator[Update]:
+    """The end of calls that the provider executed without reporting a result: nothing more will be known of them."""
+    faults = (step.message.meta and step.message.meta.bad_args) or {}
+    for call in step.message.tool_calls:
+        if call.executed_by == "provider" and call.result is None:
+            key, fault = step.keys[call.tool_call_id], faults.get(call.tool_call_id)
+            if fault is None:
+                yield _update(key, status="completed")
+            else:
+                yield _update(key, status="failed", content=[_text_content(fault)])
 
 
 def _update(key: str, **fields: Any) -> Update:

@@ -7,7 +7,7 @@ any mixture. However much of an answer arrived as deltas, what is shown in the e
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from bartack.agent.events import DeltaReceived, EntryAppended, Event, RunFinished, RunPaused, RunResult
+from bartack.agent.events import DeltaReceived, EntryAppended, Event, RunFinished, RunPaused, RunResult, SubagentEvent
 from bartack.nouns.deltas import Failed, MessageDelta, Start
 from bartack.nouns.entries import (
     ApprovalDecided,
@@ -74,6 +74,20 @@ def is_requested(message: Message) -> bool:
     return message.meta is not None and message.meta.request_id is not None
 
 
+def _step_text(event: Event) -> str:
+    """A step of a sub-agent in words: the tools that it starts, and its answers. Empty for anything else."""
+    match event:
+        case SubagentEvent():
+            text = _step_text(event.event)
+            return text and f"{event.agent}: {text}"
+        case EntryAppended(entry=Entry(fact=ToolStarted() as started)):
+            return started.title or started.tool_name
+        case EntryAppended(entry=Entry(fact=Message(role="assistant") as message)):
+            return message.text
+        case _:
+            return ""
+
+
 class RunReader:
     """Reads one run: the first one that it gets an event of."""
 
@@ -105,6 +119,8 @@ class RunReader:
                 yield from self._snapshot(event.snapshot)
             case EntryAppended() | LiveEntry():
                 yield from self._entry(event.entry)
+            case SubagentEvent():
+                yield from self._progress(event)
             case RunPaused():
                 yield from self._pause(event.approvals)
             case RunFinished():
@@ -198,6 +214,8 @@ class RunReader:
                     yield from self._call_fact(call, fact)
             case StreamFailed():
                 if fact.model_call_index is not None:  # None: it wrote a summary
+                    if self._failed is not None and self._step is not None:  # of an attempt before this one
+                        yield from self._begin(void=True)
                     self._failed = fact
             case Custom(name=name) if not name.startswith(OWN_NOTES):
                 self._notes.append(Noted(entry.id, fact.name, fact.data))
@@ -229,6 +247,13 @@ class RunReader:
     def _take_notes(self) -> Iterator[Change]:
         notes, self._notes = self._notes, []
         yield from notes
+
+    def _progress(self, event: SubagentEvent) -> Iterator[Change]:
+        """What a sub-agent does, as progress of the call that runs it."""
+        call = self._open.get(event.tool_call_id)
+        text = _step_text(event)
+        if call is not None and text:
+            yield CallProgressed(call.key, call.tool_name, text, None)
 
     @property
     def _calls(self) -> list[ShownCall]:

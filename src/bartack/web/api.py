@@ -54,7 +54,7 @@ def _offset_page(call: Call, items: Sequence[Any]) -> dict[str, Any]:
 
 
 async def _me(call: Call) -> Any:
-    return {"user": call.user.name, "agents": list(call.service.agents)}
+    return {"user": call.user.name, "prefix": call.user.prefix, "agents": list(call.service.agents)}
 
 
 async def _agents(call: Call) -> Any:

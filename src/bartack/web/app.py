@@ -7,10 +7,14 @@ Mounted, its `lifespan` belongs into that of the outer application; otherwise it
 never drained. A protocol adds its routes as a row of `Endpoint`s, see `routes`.
 """
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from starlette.applications import Starlette
@@ -91,7 +95,8 @@ class WebApp(Starlette):
     async def lifespan(self, _: Any = None) -> AsyncIterator[None]:
         """Open the store and resume what was left open; at the end, drain."""
         async with self.service.running():
-            yield
+            with _on_stop(self.service.closing.set):
+                yield
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -165,6 +170,34 @@ def app(
     first = next(iter(agents.values()))
     service = SessionService(agents, first.store if store is None else store, models=models, drain_s=drain_s)
     return WebApp(service, authorize or TokenAccess(token), Hosts(hosts), routes)
+
+
+@contextmanager
+def _on_stop(end_streams: Callable[[], None]) -> Iterator[None]:
+    """Call this when the process is asked to stop, before its own handlers.
+
+    A server of someone else's waits for all connections to close before it ends the lifespan, and live streams do not
+    close by themselves.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    replaced = {number: known for number, known in handlers.items() if callable(known)}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(end_streams)
+        replaced[signal.Signals(number)](number, frame)
+
+    for number in replaced:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, known in replaced.items():
+            if signal.getsignal(number) is stop:
+                signal.signal(number, known)
 
 
 def _own_endpoints(access: TokenAccess | Authorize) -> list[Endpoint]:

@@ -15,9 +15,10 @@ from bartack.agent import Agent
 from bartack.agent.run import Prompt
 from bartack.models.prices import ModelInfo
 from bartack.nouns.entries import SessionHeader
-from bartack.nouns.errors import Conflict, NotFound, PartValidationError
+from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.store import open_store
 from bartack.store.live import LiveEvent
+from bartack.store.new_session import new_session
 from bartack.store.requests import load_state
 from bartack.store.session_store import SessionStore
 from bartack.web.access import User
@@ -135,15 +136,14 @@ class SessionService:
         self.check_access(user, session_id)
         self.check_model(model)
         named = self.agent_named(agent) if agent is not None else None
-        try:
-            position = str((await self.store.tail_of(session_id)).seq)
-            chosen = named or await self.runs.agent_of(session_id) or next(iter(self.agents))
-        except NotFound:
-            position, chosen = "0", named or next(iter(self.agents))
-            with suppress(Conflict):  # another request has just created it
-                await self.store.create_session(session_id, _header(chosen, user, *prompt))
+        header = _header(named or next(iter(self.agents)), user, *prompt)
         metadata = {"user": user.name, **settings.pop("metadata", {})}
-        run = await self.runs.start(chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings)
+        async with new_session(self.store, session_id, header) as is_new:
+            position = "0" if is_new else str((await self.store.tail_of(session_id)).seq)
+            chosen = named or await self.runs.agent_of(session_id) or next(iter(self.agents))
+            run = await self.runs.start(
+                chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings
+            )
         return StartedRun(session_id, run.run_id, position)
 
     def follow(self, session_id: str, position: str = "") -> AsyncGenerator[Sequence[LiveEvent], None]:

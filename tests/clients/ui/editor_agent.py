@@ -8,12 +8,14 @@ SCRIPT is a JSON list: a text, or ``{"call": [id, tool, arguments]}``, or ``{"er
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from bartack import Agent, ErrorCode, Failed, Thinking, ToolCall, assistant, open_store
 from bartack.app.acp_server import EditorAgent, serve_editor
 from bartack.app.editor_runtime import EditorRuntime
 from bartack.tools import Approver, file_tools, tool
+from bartack.tools.mcp import McpServer
 from tests.clients.ui.scripted import HeldModel
 
 
@@ -36,8 +38,8 @@ async def main(store_at: str, script: str) -> None:
     model = HeldModel([answer(item) for item in json.loads(script)])  # it is never released
     store = await open_store(store_at)
 
-    def make_agent(runtime: EditorRuntime, approver: Approver) -> Agent:
-        return Agent(model, tools=[*file_tools(), shout], store=store, runtime=runtime, approver=approver)
+    def make_agent(runtime: EditorRuntime, approver: Approver, servers: Sequence[McpServer]) -> Agent:
+        return Agent(model, tools=[*file_tools(), shout, *servers], store=store, runtime=runtime, approver=approver)
 
     await serve_editor(EditorAgent(make_agent, store))
     await store.close()

@@ -138,7 +138,7 @@ function call(entry, shown, calls) {
     if (!isOpen) Object.assign(item, { state: payload.decision === "deny" ? "denied" : "pending", decision: payload });
   } else if (kind === "tool_started") {
     Object.assign(item, { state: "running", started: entry.timestamp, arguments: payload.arguments });
-  } else if (kind === "tool_progress") item.progress = payload.content;
+  } else if (kind === "tool_progress") Object.assign(item, { progress: payload.content, inner: payload.metadata?.sessionId ?? item.inner });
 }
 
 function result(entry, payload, calls) {
@@ -159,6 +159,7 @@ function result(entry, payload, calls) {
     errorCode: payload.errorCode,
     files: isParts ? files(entry, [{ kind: "tool_result", payload }]) : [],
     took: span(payload.time),
+    inner: payload.metadata?.sessionId ?? item.inner,
   });
 }
 

@@ -299,7 +299,7 @@ class SessionView extends HTMLElement {
         await this.#request({ type: how === "queue" ? "queue" : "steer", text, attachments });
       } else {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
-        const id = this.#id || (await post("sessions", { title: text.trim().replace(/\s+/g, " ").slice(0, 60) || null })).id;
+        const id = this.#id || (await get("me")).prefix + crypto.randomUUID(); // created together with the run
         const chosen = isNew && model && model !== this.#models[0] ? { model } : {};
         await post(sessionPath(id, "/runs"), { text, attachments, ...chosen, ...(from ? { head: from } : {}) });
         if (isNew) location.hash = `session=${encodeURIComponent(id)}`;

@@ -3,6 +3,7 @@
 import { address, sessionPath } from "./api.js";
 import { duration, h, visible } from "./dom.js";
 import "./argument-form.js";
+import "./sub-agent.js";
 
 const SIGNS = { writing: "…", pending: "…", ask: "?", running: "▸", done: "✓", failed: "✗", denied: "✗" };
 const WORDS = { writing: "writing", pending: "waiting", ask: "needs approval", running: "running", done: "done", failed: "failed", denied: "denied" };
@@ -14,6 +15,7 @@ class ToolCard extends HTMLElement {
   #isOpen = false;
   #isEditing = false;
   #ticking = null;
+  #inner = null; // what its sub-agent does
 
   show(item, session) {
     if (this.#item && JSON.stringify(this.#item) === JSON.stringify(item)) return;
@@ -82,6 +84,11 @@ class ToolCard extends HTMLElement {
       return;
     }
     if (item.progress && item.state === "running") yield h("pre", {}, visible(item.progress));
+    if (item.inner) {
+      this.#inner ??= h("sub-agent", {});
+      this.#inner.show(item.inner);
+      yield this.#inner;
+    }
     yield* this.#result();
   }
 
