@@ -233,7 +233,9 @@ def test_the_command_that_continues_a_session_is_quoted(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.parents[1] / "other"))
     capsys.readouterr()
     assert run(["export", "claude-code:x; touch pwned", "--to", "claude-code", "--install", "--yes"]) == 0
-    assert capsys.readouterr().out == "claude --resume 'x; touch pwned'\n"
+    shown = capsys.readouterr()
+    assert shown.out == "claude --resume 'x; touch pwned'\n"
+    assert "Continue it in /work/app with:" in shown.err
 
 
 def test_an_unknown_agent_is_a_usage_error(home: Path, capsys: Out) -> None:

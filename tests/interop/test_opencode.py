@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bartack.app.transcripts import found_at, read_transcripts
-from bartack.interop import Transcript, entries_of, source_files
-from bartack.interop.opencode import read_opencode
+from bartack.interop import Transcript, entries_of, exported, source_files
+from bartack.interop.opencode import OPENCODE_WRITER, read_opencode
 from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, StreamFailed, branch
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.messages import Message, ModelRef
@@ -189,3 +189,10 @@ def test_parts_without_their_message_are_kept() -> None:
     assert source_files(entries_of(transcript)) == files
     assert transcript.report.counts["part without a message", "opaque"] == 2
     assert source_files(entries_of(read_opencode({"part/prt_1": b"{", "message/m": b"["})[0])) != {}
+
+
+def test_the_id_of_a_session_cannot_make_its_export_a_file_elsewhere() -> None:
+    files = {"session/x": json.dumps({"id": "../../x", "time_created": 1}).encode()}
+    (transcript,) = read_opencode(files)
+    made = exported(entries_of(transcript), "opencode", OPENCODE_WRITER, new_id="n")
+    assert list(made.files) == ["______x.json"]

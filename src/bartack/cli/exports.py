@@ -159,4 +159,6 @@ def _report(made: Exported, target: str, paths: list[Path], *, install: bool, as
     for (what, why), count in Counter((loss.what, loss.why) for loss in made.losses).items():
         note(safe_line(f"left out: {what} ({count}): {why}" if count > 1 else f"left out: {what}: {why}"))
     if command is not None:
+        if made.directory != "/":
+            note(f"Continue it in {safe_line(made.directory)} with:")
         print(command)

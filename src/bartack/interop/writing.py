@@ -98,6 +98,7 @@ class Exported(NamedTuple):
     folder: str  # in the home of the program
     is_exact: bool  # whether all of it is as it was imported
     losses: tuple[Loss, ...]
+    directory: str = "/"  # where it is continued, if that is known
 
 
 # -- exporting
@@ -153,7 +154,7 @@ def _outgoing(entries: tuple[Entry, ...], id: str) -> Outgoing:
 def _written(writer: TranscriptWriter, outgoing: Outgoing, files: Mapping[str, bytes]) -> Exported:
     written = writer.write(outgoing)
     data = {**files, written.name: written.data, **written.more}
-    return Exported(written.id or outgoing.id, data, writer.folder(outgoing), False, written.losses)
+    return Exported(written.id or outgoing.id, data, writer.folder(outgoing), False, written.losses, outgoing.directory)
 
 
 def _continued(
@@ -179,14 +180,14 @@ def _continued(
     if not added.messages:
         made = files if writer.assembled is None else writer.assembled(files)
         is_exact = may_keep_id and [*made.values()] == [*files.values()]
-        return Exported(id, made, writer.folder(added), is_exact, ())
+        return Exported(id, made, writer.folder(added), is_exact, (), added.directory)
     name = next(iter(files))
     written = writer.write(added)
     joined = writer.joined(name, files[name], written.data)
     if joined is None:
         return _written(writer, outgoing, {})
     files[name] = joined
-    return Exported(id, files, writer.folder(added), False, written.losses)
+    return Exported(id, files, writer.folder(added), False, written.losses, added.directory)
 
 
 def _source_id(header: Entry) -> str:

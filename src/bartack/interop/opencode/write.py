@@ -5,6 +5,7 @@ the session to its database. It checks the file against its schema, so every req
 result are one part. Ids have to ascend, and what is in the database already is never changed.
 """
 
+import re
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
@@ -207,7 +208,8 @@ def assembled(files: dict[str, bytes]) -> dict[str, bytes]:
         return files
     session, messages = objects_of(files)
     document = {"info": session, "messages": messages}
-    return {f"{session.get('id')}.json": json_document(document)}
+    name = re.sub(r"[^\w-]", "_", f"{session.get('id')}")  # an id may be anything, and the name is that of a file
+    return {f"{name}.json": json_document(document)}
 
 
 def _folder(outgoing: Outgoing) -> str:
