@@ -36,7 +36,6 @@ from tests.agent.kit import (
     facts,
     kinds,
     make,
-    messages,
     results,
     transfer,
     within,
@@ -339,13 +338,34 @@ async def test_a_sub_agent_that_pauses_outside_of_any_run_is_ended() -> None:
     assert (await results(inner_store, info.id))["t"].error_code is ErrorCode.TOOL_ABORTED
 
 
-async def test_a_paused_outer_run_can_be_aborted() -> None:
+@pytest.mark.parametrize("how", ["abort", "request", "new run"])
+async def test_a_paused_inner_run_ends_with_the_outer_one(how: str) -> None:
+    inner, inner_store, _ = make(INNER)
+    middle, middle_store, _ = make([assistant(ask("m"))], as_research(inner))
+    outer, store, _ = make([assistant(ask("a")), "Never mind."], as_research(middle))
+    await outer.run("Go", session=SESSION)
+    if how == "abort":
+        assert (await outer.abort(SESSION)).status is AgentStatus.ABORTED
+    elif how == "request":
+        await requests.request_abort(store, SESSION)
+        assert (await outer.resume(SESSION)).status is AgentStatus.ABORTED
+    else:
+        assert (await outer.run("Forget it", session=SESSION)).output == "Never mind."
+    assert await requests.pending_approvals(store, SESSION) == ()
+    await check_session(store)
+    for one in (middle_store, inner_store):
+        (info,) = (await one.sessions()).items
+        ended = (await facts(one, info.id))[-1]
+        assert (ended.status, ended.reason) == ("aborted", "outer run ended")
+        assert await requests.pending_approvals(one, info.id) == ()
+        await check_session(one, info.id)
+
+
+async def test_an_outer_run_ends_also_if_the_inner_session_is_gone() -> None:
     outer, store, _ = make(OUTER, as_research(make(INNER)[0]))
     await outer.run("Go", session=SESSION)
-    assert (await outer.abort(SESSION)).status is AgentStatus.ABORTED
-    assert await requests.pending_approvals(store, SESSION) == ()
-    assert [message.role for message in await messages(store)] == ["user", "assistant", "tool"]
-    await check_session(store)
+    other, _, _ = make([], as_research(make(INNER)[0].with_store(MemoryStore())), store=store)
+    assert (await other.abort(SESSION)).status is AgentStatus.ABORTED
 
 
 async def test_an_agent_tool_that_needs_approval_itself_asks_once() -> None:

@@ -19,6 +19,7 @@ from bartack.agent.model_turn import ModelTurn
 from bartack.agent.run_context import RunContext, RunFailed, RunOutcome, Work, current_run
 from bartack.agent.run_log import CLEANUP_S, News, complete, start
 from bartack.agent.session_view import SessionViews
+from bartack.agent.subagent_tool import end_inner_runs
 from bartack.agent.tool_calls import execute_calls, stopped_results
 from bartack.agent.tracing import in_trace
 from bartack.nouns.deltas import Failed
@@ -284,6 +285,7 @@ class Loop:
         )
         still = self._is_done if outcome.event == "complete" and self._work is None else None
         await log.append(*facts, *stopped_results(open_calls), ended, still=still)
+        await end_inner_runs(open_calls, self.context.settings.tools.registry, log.store)
 
     def _is_done(self) -> bool:
         """Whether nothing has been requested since the last step."""

@@ -31,6 +31,7 @@ from bartack.agent.run_context import (
 from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
 from bartack.agent.settings import AgentSettings
+from bartack.agent.subagent_tool import end_inner_runs
 from bartack.agent.tool_calls import closing_facts, with_results
 from bartack.agent.tracing import RunStart, RunTracer, SpanRef, Telemetry, Untraced, current_trace
 from bartack.models.model import Model
@@ -125,7 +126,9 @@ async def open_run(
             see=_seen_by(settings, opening),
             tracer=opening.tracer,
         )
+        closed = [] if opening.is_resumed else [*view.state.open_calls.values()]
         log.begin(opening.entries)
+        await end_inner_runs(closed, answering.tools.registry, store)
         if opening.has_journal:
             with suppress(StoreError):  # the log has what was in it, so readers ignore it
                 await log.clear_journal()

@@ -19,6 +19,7 @@ from bartack.agent.events import EntryAppended, RunResult, SubagentEvent
 from bartack.agent.run import Run
 from bartack.agent.run_context import RunContext, current_run
 from bartack.agent.settings import RunSettings
+from bartack.agent.subagent_tool import SubagentTool
 from bartack.agent.tool_calls import decide_nested, record_nested
 from bartack.formats.repair import INTERRUPTED
 from bartack.nouns.config import LoopConfig
@@ -26,6 +27,7 @@ from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, ToolError
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import SESSION, SPENT, OpenCall, nested_id
+from bartack.store.session_store import SessionStore
 from bartack.tools import Approver, Decision, ToolContext, ToolDefinition, ToolOutput
 from bartack.tools.definition import NeedsApproval, valid_name
 from bartack.tools.tool_round import CallPaused
@@ -67,7 +69,7 @@ def agent_tool(
         else:
             settings["limits"] = _limits_within(limits, outer)
             settings["approver"] = _OuterApprover(approver, outer, call_id)
-            own = agent if agent.store is not None else agent.with_store(outer.log.store)
+            own = _stored(agent, outer.log.store)
             known = outer.state.find(call_id)
             if known is None or known.inner_session is None:
                 session = outer.settings.environment.new_id()
@@ -95,7 +97,10 @@ def agent_tool(
         context.metadata[SPENT] = run.totals.as_json()
         return _output(name, result)
 
-    return ToolDefinition(
+    async def end(session: str, store: SessionStore) -> None:
+        await _stored(agent, store).abort(session, reason="outer run ended")
+
+    return SubagentTool(
         name=valid_name(name),
         description=description,
         parameter_schema=_SCHEMA,
@@ -103,7 +108,13 @@ def agent_tool(
         timeout_ms=timeout_ms,
         requires_approval=requires_approval,
         idempotent=True,  # run again, it continues
+        end=end,
     )
+
+
+def _stored(agent: "Agent[Any, Any]", store: SessionStore) -> "Agent[Any, Any]":
+    """The agent with its own store, or else with that of the outer run."""
+    return agent if agent.store is not None else agent.with_store(store)
 
 
 async def _resumed(agent: "Agent[Any, Any]", call: OpenCall, session: str, settings: RunSettings[Any]) -> Run[Any]:
