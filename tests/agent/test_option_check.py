@@ -5,7 +5,18 @@ from typing import Any
 
 import pytest
 
-from bartack import Agent, AgentConfig, AgentError, ErrorCode, Hooks, LoopConfig, RetryPolicy, tool
+from bartack import (
+    Agent,
+    AgentConfig,
+    AgentError,
+    BartackError,
+    ErrorCode,
+    Hooks,
+    LoopConfig,
+    RetryPolicy,
+    handoff,
+    tool,
+)
 from bartack.models import ScriptedModel
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
@@ -30,9 +41,9 @@ WRONG: dict[str, tuple[Any, str]] = {  # of an agent
     "a bare tool": ({"tools": weather}, "tools must be a list .*, not the tool 'weather'; write \\[weather\\]"),
     "a bare function": ({"tools": no_parameter}, "tools must be a list .*, not the function no_parameter"),
     "no tools": ({"tools": None}, "tools must be a list .*, not None"),
-    "a number": ({"instructions": 3}, "instructions must be a text, or a function .*, not a value of type int"),
+    "a number": ({"instructions": 3}, "instructions must be a text, or a function .*, not 3"),
     "no parameter": ({"instructions": no_parameter}, "instructions must be .* takes the PromptContext"),
-    "a retry count": ({"retry": 3}, "retry must be a RetryPolicy, not a value of type int"),
+    "a retry count": ({"retry": 3}, "retry must be a RetryPolicy, not 3"),
     "hooks as a dict": (
         {"hooks": {}},
         "hooks must be Hooks\\(before_model=.* with coroutine functions, not a",
@@ -42,8 +53,10 @@ WRONG: dict[str, tuple[Any, str]] = {  # of an agent
     "an approver class": ({"approver": MemoryStore}, "approver must be an object .* not the class MemoryStore"),
     "a store number": ({"store": 3}, "store must be the address of a store or a SessionStore"),
     "a model as a list": ({"fallback_models": "a:b"}, "fallback_models must be a list"),
-    "a lease of text": ({"lease_s": "long"}, "lease_s must be a number of seconds"),
-    "repeats of truth": ({"max_repeats": True}, "max_repeats must be a number, not a value of type bool"),
+    "a lease of text": ({"lease_s": "long"}, "lease_s must be a positive number of seconds"),
+    "repeats of truth": ({"max_repeats": True}, "max_repeats must be a positive number, not True"),
+    "no lease": ({"lease_s": 0}, "lease_s must be a positive number of seconds, not 0"),
+    "a negative time": ({"approval_timeout_ms": -5}, "approval_timeout_ms must be a positive number of milliseconds"),
     "a name": ({"name": 3}, "name must be a text"),
 }
 WRONG_IN_RUN: dict[str, tuple[Any, str]] = {
@@ -51,14 +64,15 @@ WRONG_IN_RUN: dict[str, tuple[Any, str]] = {
         {"model_settings": ModelConfig},
         'such as {"temperature": 0}, not the class ModelConfig',
     ),
-    "metadata": ({"metadata": "x"}, "metadata must be a mapping, not a value of type str"),
+    "metadata": ({"metadata": "x"}, "metadata must be a mapping, not 'x'"),
     "a bare tool": ({"tools": weather}, "tools must be a list"),
     "a session": ({"session": 3}, "session must be the name of a session"),
+    "an empty session": ({"session": ""}, "session must be the name of a session, not ''"),
     "a head": ({"head": 3}, "head must be the id of an entry"),
     "limits": ({"limits": {}}, "limits must be a LoopConfig"),
     "history": ({"history": 3}, "history must be a list of messages"),
     "takeover": ({"takeover": "yes"}, "takeover must be True or False"),
-    "a model": ({"model": 3}, "model must be a name such as .* or a Model, not a value of type int"),
+    "a model": ({"model": 3}, "model must be a name such as .* or a Model, not 3"),
 }
 
 
@@ -108,6 +122,22 @@ def test_a_wrong_time_limit_of_a_tool_is_named(timeout_ms: Any) -> None:
     with pytest.raises(Exception, match="Tool 'no_parameter': timeout_ms must be a positive number") as caught:
         tool(timeout_ms=timeout_ms)(no_parameter)
     assert getattr(caught.value, "code", None) is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("name", [3, "", None])
+def test_a_wrong_name_of_a_tool_is_refused(name: Any) -> None:
+    with pytest.raises(BartackError, match="A tool needs a name, which is a text; got") as caught:
+        make([])[0].as_tool(name, "Finds things out.")
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("to", ["billing", 3, None, Agent])
+def test_a_handoff_is_to_an_agent(to: Any) -> None:
+    with pytest.raises(
+        BartackError, match="A handoff is to an agent or to a function that returns one, not to"
+    ) as caught:
+        handoff(to, "Handles refunds.")
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize("function", [nothing, nothing_async])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bartack import ErrorCode, Meta, ToolError, ToolResult, tool_message
+from bartack import ErrorCode, Meta, PartValidationError, ToolError, ToolResult, tool_message
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
 from bartack.nouns.messages import Approval
 from bartack.session.decisions import Decision, arguments_digest, counts_for, decided_fact, decision_of, result_message
@@ -87,3 +87,9 @@ def test_a_fact_counts_for_the_same_definition_of_the_tool_only() -> None:
 def test_a_recorded_decision_answers_the_same_question_elsewhere(decision: Decision) -> None:
     asked = ApprovalRequired("c1", "weather", {"city": "Paris"})
     assert decision_of(decided_fact(asked, decision)) == decision
+
+
+@pytest.mark.parametrize("word", ["maybe", None, 3])
+def test_a_decision_is_one_of_seven_words(word: Any) -> None:
+    with pytest.raises(PartValidationError, match=r"expected one of approve, deny, .* got"):
+        Decision(word)

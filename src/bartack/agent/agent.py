@@ -237,7 +237,7 @@ class Agent(Generic[Deps, Output]):
         *before, message = as_messages(*prompt)
         earlier = as_history(history)
         options = RunOptions(
-            session_id=session or self._environment.new_id(),
+            session_id=self._environment.new_id() if session is None else session,
             prompt=message,
             before=(*earlier, *before),
             needs_new=bool(earlier),

@@ -55,6 +55,9 @@ def handoff(
     Raises `BartackError` with the code ``invalid_config`` if a name is missing.
     """
     is_function = not hasattr(to, "as_tool")
+    if isinstance(to, type) or (is_function and not callable(to)):
+        text = f"A handoff is to an agent or to a function that returns one, not to {to!r}."
+        raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
     if not is_function:
         name = name or f"transfer_to_{_name_of(to)}"  # type: ignore[arg-type]
     if name is None:

@@ -57,7 +57,12 @@ def _takes_one(function: Callable[..., Any]) -> bool:
 _is_model = _object("stream", "get_config", "model_info")
 _MODEL = "a name such as 'anthropic:claude-sonnet-4-6' or a Model"
 _TOOLS = "a list of tools, functions and toolsets"
-_NUMBER = _instance(int, float)
+
+
+def _positive(*types: type[Any]) -> Callable[[Any], bool]:
+    is_number = _instance(*types)
+    return lambda value: is_number(value) and value > 0
+
 
 _RULES: dict[str, _Rule] = {
     "model": _Rule(lambda value: isinstance(value, str) or _is_model(value), _MODEL),
@@ -77,7 +82,7 @@ _RULES: dict[str, _Rule] = {
     "runtime": _Rule(_object("connect", "close", "get_hints"), "a Runtime"),
     "approver": _Rule(_object("decide"), "an object with a coroutine method decide(request)"),
     "approval": _Rule(lambda value: callable(value) and not isinstance(value, type), "a function (call, definition)"),
-    "approval_timeout_ms": _Rule(_instance(int), "a number of milliseconds"),
+    "approval_timeout_ms": _Rule(_positive(int), "a positive number of milliseconds"),
     "config": _Rule(_instance(AgentConfig), "an AgentConfig", is_optional=False),
     "retry": _Rule(_instance(RetryPolicy), "a RetryPolicy"),
     "hooks": _Rule(
@@ -88,11 +93,11 @@ _RULES: dict[str, _Rule] = {
     "summarise": _Rule(callable, "a coroutine function that takes messages and returns a text"),
     "environment": _Rule(_instance(Environment), "an Environment"),
     "name": _Rule(_instance(str), "a text"),
-    "lease_s": _Rule(_NUMBER, "a number of seconds", is_optional=False),
-    "max_repeats": _Rule(_instance(int), "a number"),
+    "lease_s": _Rule(_positive(int, float), "a positive number of seconds", is_optional=False),
+    "max_repeats": _Rule(_positive(int), "a positive number"),
     "telemetry": _Rule(_object("start_run"), "a bartack.telemetry.Telemetry"),
     # of a run
-    "session": _Rule(_instance(str), "the name of a session"),
+    "session": _Rule(lambda value: isinstance(value, str) and value != "", "the name of a session"),
     "head": _Rule(_instance(str), "the id of an entry"),
     "history": _Rule(_is_list, "a list of messages", is_optional=False),
     "model_settings": _Rule(_instance(Mapping), 'a mapping such as {"temperature": 0}'),
@@ -137,4 +142,6 @@ def _described(value: Any) -> str:
         return f"the function {value.__name__}"
     if isinstance(value, ToolDefinition):
         return f"the tool {value.name!r}; write [{value.name}]"
-    return "None" if value is None else f"a value of type {type(value).__name__}"
+    if isinstance(value, str | int | float | None):
+        return repr(value)
+    return f"a value of type {type(value).__name__}"

@@ -7,12 +7,12 @@ too, and a decision counts for that definition only.
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
-from bartack.nouns.errors import ErrorCode, ToolError
+from bartack.nouns.errors import ErrorCode, PartValidationError, ToolError
 from bartack.nouns.messages import Approval, Message, Meta
 from bartack.nouns.parts import ToolResult
 
@@ -32,6 +32,11 @@ class Decision(_DecisionDetails, frozen=True):
     """The decision about one call."""
 
     decision: Verdict
+
+    def __post_init__(self) -> None:
+        if self.decision not in get_args(Verdict):
+            text = f"expected one of {', '.join(get_args(Verdict))}, got {self.decision!r}"
+            raise PartValidationError(text, path="$.decision")
 
 
 def arguments_digest(arguments: dict[str, Any]) -> str:

@@ -62,7 +62,9 @@ class ToolDefinition:
     changed: str | None = None  # why its calls need approval whatever the policy, after such a change
 
     def __post_init__(self) -> None:
-        _require(bool(self.name), "A tool needs a name.")
+        _require(
+            isinstance(self.name, str) and bool(self.name), f"A tool needs a name, which is a text; got {self.name!r}."
+        )
         has_function = self.deferred or self.execute is not _nothing
         _require(has_function, f"Tool {self.name!r} needs a function to execute, unless it is deferred.")
         for option, least in (("timeout_ms", 1), ("retries", 0), ("max_output_chars", 1)):
@@ -162,7 +164,7 @@ def _execute(function: Callable[..., Any], context_names: tuple[str, ...]) -> Ex
 
 def valid_name(text: str) -> str:
     """The text as the name of a tool: without the characters that providers refuse."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text) if isinstance(text, str) else text  # which a definition refuses
 
 
 def _require(condition: bool, message: str) -> None:
