@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal
 
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import ErrorCode, StoreError
@@ -12,10 +11,9 @@ from bartack.store import SessionStore
 from bartack.store.address import StoreAddress
 from bartack.store.requests import load_state
 
-__all__ = ["QUEUE", "Engine", "continue_queued", "opened_queue"]
+__all__ = ["QUEUE", "continue_queued", "new_queue", "opened_queue"]
 
 QUEUE = "default"  # the name of the queue if none is given
-Engine = Literal["store", "dbos"]
 
 
 @asynccontextmanager
@@ -31,14 +29,22 @@ async def opened_queue(
 
     Raises `StoreError` if the engine does not support the store, and `ModuleNotFoundError` if an extra is missing.
     """
-    queue = _queue(address, store, name, engine, limits)
+    queue = new_queue(address, store, name, engine=engine, limits=limits)
     try:
         yield queue
     finally:
         await queue.close()
 
 
-def _queue(address: StoreAddress, store: SessionStore, name: str, engine: str, limits: Sequence[Limit]) -> RunQueue:
+def new_queue(
+    address: StoreAddress,
+    store: SessionStore,
+    name: str = QUEUE,
+    *,
+    engine: str = "store",
+    limits: Sequence[Limit] = (),
+) -> RunQueue:
+    """The same, to be closed by the caller."""
     if engine == "store":
         return StoreQueue(store, name, limits=limits)
     if address.kind != "postgres":

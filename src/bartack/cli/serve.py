@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
+from bartack.app.queues import new_queue
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import opened_store
 from bartack.cli import options
@@ -54,6 +56,11 @@ def serve(
     ] = True,
     tool: options.ToolOption = None,
     instructions: options.InstructionsOption = None,
+    workers: Annotated[
+        bool,
+        typer.Option("--workers", help="Hand runs to workers (see 'bartack worker') instead of running them."),
+    ] = False,
+    engine: options.EngineOption = "store",
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
 ) -> None:
@@ -75,7 +82,7 @@ def serve(
         export = export_for(otel)
     telemetry = None if export is None else export.telemetry
     with exported(export):
-        run_async(_serve(setup, address, listener, token, drain, telemetry))
+        run_async(_serve(setup, address, listener, token, drain, telemetry, engine if workers else None))
 
 
 def _check(address: Address) -> None:
@@ -110,13 +117,16 @@ async def _serve(  # noqa: PLR0917 - called once, above
     token: str,
     drain_s: float,
     telemetry: Telemetry | None,
+    engine: str | None,
 ) -> None:
+    """With `engine`, runs are handed to workers through a queue of this kind."""
+    queue = None if engine is None else partial(new_queue, setup.address, engine=engine)
     origins = address.origins(listener.getsockname()[1])
     async with (
         opened_store(setup.address) as store,
         new_agent(setup, store, approver=None, telemetry=telemetry) as agent,
     ):
-        application = web_app(agent, store=store, token=token, hosts=origins, drain_s=drain_s)
+        application = web_app(agent, store=store, token=token, hosts=origins, drain_s=drain_s, queue=queue)
         access = application.access
         assert isinstance(access, TokenAccess)
         access.on_new_code = lambda code: _print(f"For another browser: {origins[0]}/#code={code}")

@@ -46,11 +46,13 @@ async def submit(
     priority: int = 0,
     at: datetime | None = None,
     key: str | None = None,
+    head: str | None = None,
     header: SessionHeader | None = None,
 ) -> Job:
     """Queue a message for a session, which is created if needed, and enqueue a job for it; both once for each `key`.
 
-    With `at`, the message is delivered then. `model` is the one that limits count the run for.
+    With `at`, the message is delivered then; with `head`, it begins a branch there. `model` is the one that limits
+    count the run for.
 
     Raises `QueueFull`, and then nothing is stored.
     """
@@ -62,7 +64,7 @@ async def submit(
     fact: Fact = MessageQueued(message, requested_by=user)
     if at is not None:
         fact = Custom(SCHEDULED, {"message": dump(message)})
-    entry = await post(store, session_id, fact, entry_id=entry_id)
+    entry = await post(store, session_id, fact, head=head, entry_id=entry_id)
     job = Job(
         id=entry.id,
         session_id=session_id,

@@ -236,7 +236,7 @@ async def _run(call: Call) -> Any:
         model=body.model,
     )
     shown = {"sessionId": started.session_id, "runId": started.run_id, "position": started.position}
-    return json_response(shown, 202)
+    return json_response(shown if started.job_id is None else {**shown, "jobId": started.job_id}, 202)
 
 
 async def _pending(call: Call) -> Any:

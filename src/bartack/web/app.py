@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bartack.agent import Agent
 from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.queues import RunQueue
 from bartack.store.session_store import SessionStore
 from bartack.web import ag_ui, ai_sdk, bodies
 from bartack.web.access import COOKIE, COOKIE_S, Authorize, Hosts, RateLimit, TokenAccess, User
@@ -35,6 +36,7 @@ from bartack.web.inspect_api import INSPECT_ENDPOINTS
 from bartack.web.openapi import openapi_document
 from bartack.web.page import PAGE_ENDPOINTS
 from bartack.web.service import SessionService
+from bartack.web.workers_api import WORKERS_ENDPOINTS
 
 __all__ = ["WebApp", "app"]
 
@@ -80,7 +82,14 @@ class WebApp(Starlette):
         self._refusals = RateLimit(20, 0.2)  # wrong tokens and codes, by address
         self.request_limit = RateLimit(400, 100.0)  # by user
         protocols = (*ai_sdk.ENDPOINTS, *ag_ui.ENDPOINTS)
-        self._endpoints = (*_own_endpoints(access), *INSPECT_ENDPOINTS, *ENDPOINTS, *protocols, *endpoints)
+        self._endpoints = (
+            *_own_endpoints(access),
+            *INSPECT_ENDPOINTS,
+            *WORKERS_ENDPOINTS,
+            *ENDPOINTS,
+            *protocols,
+            *endpoints,
+        )
         rows = (*PAGE_ENDPOINTS, *self._endpoints)
         super().__init__(routes=[self._route(row) for row in rows], lifespan=self.lifespan)
         self.add_middleware(_Guarded, hosts=hosts)
@@ -150,6 +159,7 @@ def app(
     models: Sequence[str] | None = None,
     routes: Sequence[Endpoint] = (),
     drain_s: float = 20.0,
+    queue: Callable[[SessionStore], RunQueue] | None = None,
 ) -> WebApp:
     """An ASGI application for one agent, or for several by name; the first one is the default.
 
@@ -158,7 +168,7 @@ def app(
     `token`, by default a random one. `hosts` are the names under which the application is reached, with their ports
     (``localhost:8000``, ``https://agents.example.com``); by default any loopback name. `models` are those that users
     may choose; by default any. `routes` are added to the API. `drain_s` is how long live runs may take to end when the
-    server stops.
+    server stops. With `queue`, a function of the store such as `bartack.queues.StoreQueue`, runs are handed to workers.
 
     Raises `BartackError` with the code ``invalid_config``.
     """
@@ -168,7 +178,9 @@ def app(
     if authorize is not None and token is not None:
         raise BartackError("Pass either authorize or token, not both.", code=ErrorCode.INVALID_CONFIG)
     first = next(iter(agents.values()))
-    service = SessionService(agents, first.store if store is None else store, models=models, drain_s=drain_s)
+    service = SessionService(
+        agents, first.store if store is None else store, models=models, drain_s=drain_s, queue=queue
+    )
     return WebApp(service, authorize or TokenAccess(token), Hosts(hosts), routes)
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, SessionInUse
+from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, QueueFull, SessionInUse
 from bartack.nouns.json_values import MAX_DEPTH, is_within
 from bartack.web.access import User
 from bartack.web.service import SessionService
@@ -41,6 +41,7 @@ STATUSES = {
     ErrorCode.CONFLICT: 409,
     ErrorCode.MISSING_CREDENTIALS: 400,
     ErrorCode.OVERLOADED: 503,
+    ErrorCode.QUEUE_FULL: 503,
     ErrorCode.STORAGE_FAILED: 503,
 }
 
@@ -135,6 +136,8 @@ def error_response(error: Exception) -> Response:
     if isinstance(error, SessionInUse):
         details["owner"] = error.owner
         details["expiresInS"] = round(error.expires_in_s, 1)
+    if isinstance(error, QueueFull):
+        details |= {"queued": error.queued, "limit": error.limit}
     if STATUSES.get(error.code) == 503:
         headers["retry-after"] = "2"
     return json_response({"error": details}, STATUSES.get(error.code, 500), headers)

@@ -20,12 +20,13 @@ from bartack.agent.run import Prompt
 from bartack.nouns.config import LoopConfig
 from bartack.nouns.entries import Entry, RunEnded, RunStarted, SessionHeader
 from bartack.nouns.errors import AgentError, BartackError, ErrorCode, NotFound, SessionInUse, StoreError
+from bartack.queues import Job
 from bartack.session.run_state import OpenCall, RunState
 from bartack.store.maintenance import all_sessions
 from bartack.store.requests import load_state
 from bartack.store.session_store import SessionStore
 
-__all__ = ["AGENT_KEY", "ServerRuns"]
+__all__ = ["AGENT_KEY", "ServerRuns", "has_work"]
 
 AGENT_KEY = "bartack.web.agent"  # metadata of a run of a server, and of a session: the name of its agent
 _RELEASE_S = (0.02, 0.05, 0.1, 0.3, 0.6)  # between the end of a run and the release of its session
@@ -59,7 +60,7 @@ class ServerRuns:
         model: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         **settings: Any,
-    ) -> Run[Any]:
+    ) -> Run[Any] | Job:
         """A new run, which has started when this returns. `settings` are those of `RunSettings`.
 
         Raises `SessionInUse`, and then nothing has happened.
@@ -96,7 +97,7 @@ class ServerRuns:
             return False
         _, state = await load_state(self._store, session_id)
         agent = await self.agent_of(session_id, state)
-        if agent is None or not _has_work(state, self._store):
+        if agent is None or not has_work(state, self._store):
             return False
         own = self._agents[agent]
         run = own.resume_stream(session_id, limits=_observed(own), metadata={AGENT_KEY: agent}, **settings)
@@ -212,7 +213,7 @@ def _observed(agent: Agent[Any, Any]) -> LoopConfig:
     return replace(limits, journal_ms=limits.journal_ms or _JOURNAL_MS, keep_requests=True)
 
 
-def _has_work(state: RunState, store: SessionStore) -> bool:
+def has_work(state: RunState, store: SessionStore) -> bool:
     """Whether resuming leads anywhere. A run whose calls all wait for someone would only pause again."""
     if state.run_id is None:
         return bool(state.inbox)

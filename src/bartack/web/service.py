@@ -16,13 +16,15 @@ from bartack.agent.run import Prompt
 from bartack.models.prices import ModelInfo
 from bartack.nouns.entries import SessionHeader
 from bartack.nouns.errors import NotFound, PartValidationError
+from bartack.queues import Job, RunQueue, StoreQueue
 from bartack.store import open_store
 from bartack.store.live import LiveEvent
 from bartack.store.new_session import new_session
 from bartack.store.requests import load_state
-from bartack.store.session_store import SessionStore
+from bartack.store.session_store import RESERVED, SessionStore
 from bartack.web.access import User
 from bartack.web.hub import LiveHub
+from bartack.web.queued_runs import QueuedRuns
 from bartack.web.runs import AGENT_KEY, ServerRuns
 
 __all__ = ["SessionService", "StartedRun"]
@@ -35,11 +37,12 @@ _RESUME_S = 15.0  # how often to look for runs that another server left open; ha
 
 
 class StartedRun(NamedTuple):
-    """A run that has started, and the position to follow it from."""
+    """A run that has started, or its job if a worker will start it, and the position to follow it from."""
 
     session_id: str
-    run_id: str
+    run_id: str | None
     position: str
+    job_id: str | None = None
 
 
 class SessionService:
@@ -52,12 +55,14 @@ class SessionService:
         *,
         models: Sequence[str] | None = None,
         drain_s: float = 20.0,
+        queue: Callable[[SessionStore], RunQueue] | None = None,
     ) -> None:
-        """`models` are the models that users may choose; None: any."""
+        """`models` are those that users may choose; None: any. `queue` returns the queue that runs are handed to."""
         self._given = agents
         self._store_at = store
         self.models = models
         self.drain_s = drain_s
+        self._new_queue = queue
         self.closing = asyncio.Event()  # the server is about to stop
         self._store: SessionStore | None = None
         self._opening = asyncio.Lock()
@@ -87,6 +92,9 @@ class SessionService:
                 name: agent.with_store(store) for name, agent in self._given.items()
             }
             self.runs = ServerRuns(self.agents, store)
+            self.queue: RunQueue = (self._new_queue or StoreQueue)(store)
+            if self._new_queue is not None:
+                self.runs = QueuedRuns(self.agents, store, self.queue)
             self.hub = LiveHub(store)
             self._store = store
             self._owns_store = store is not at
@@ -107,6 +115,7 @@ class SessionService:
             self._resuming.cancel()
             with suppress(asyncio.CancelledError):
                 await self._resuming
+        await self.queue.close()
         if self._owns_store:
             await self._store.close()
         self._store = None
@@ -116,6 +125,11 @@ class SessionService:
         """The open store."""
         assert self._store is not None, "the service is not open"
         return self._store
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether runs are handed to workers."""
+        return self._new_queue is not None
 
     # -- the three things that routes do
 
@@ -144,6 +158,8 @@ class SessionService:
             run = await self.runs.start(
                 chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings
             )
+        if isinstance(run, Job):
+            return StartedRun(session_id, None, position, run.id)
         return StartedRun(session_id, run.run_id, position)
 
     def follow(self, session_id: str, position: str = "") -> AsyncGenerator[Sequence[LiveEvent], None]:
@@ -160,7 +176,7 @@ class SessionService:
 
     def check_access(self, user: User, session_id: str) -> None:
         """`NotFound` if the session is not one of the user's, whether it exists or not."""
-        if not session_id or not user.may_use(session_id):
+        if not session_id or session_id.startswith(RESERVED) or not user.may_use(session_id):
             raise NotFound(f"There is no session {session_id!r}.")
 
     def agent_named(self, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
+import "./worker-status.js";
 
 const EVERY_MS = 4000;
 const WORDS = { running: "running", waiting: "needs approval", interrupted: "interrupted", idle: "" };
@@ -28,7 +29,7 @@ class SessionList extends HTMLElement {
     this.setAttribute("aria-label", "Sessions");
     this.replaceChildren(
       h("div", { class: "brand" }, mark, "Bartack", h("button", { onclick: () => { location.hash = ""; } }, "New")),
-      search, this.#lists);
+      search, this.#lists, h("worker-status", {}));
     this.refresh();
     this.#timer = setInterval(() => document.hidden || this.refresh(), EVERY_MS);
   }

@@ -1,0 +1,106 @@
+"""`QueuedRuns`: a server that hands its runs to workers.
+
+A prompt becomes a job, and so does whatever lets a paused run continue. Viewers notice no difference: they follow the
+session, wherever its run is live. A run that needs something of the request itself, such as tools of the client, is
+live in the server as before.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from bartack.agent import Agent, Run
+from bartack.agent.run import Prompt, as_messages
+from bartack.agent.run_context import model_ref
+from bartack.nouns.errors import SessionInUse
+from bartack.nouns.ids import derived_id
+from bartack.queues import Job, RunQueue, submit
+from bartack.queues.job import job_of
+from bartack.session.run_state import RunState
+from bartack.store.requests import load_state, switch_model
+from bartack.store.session_store import SessionStore
+from bartack.web.runs import ServerRuns, has_work
+
+__all__ = ["QueuedRuns"]
+
+
+class QueuedRuns(ServerRuns):
+    """The runs of a server with a queue."""
+
+    def __init__(self, agents: Mapping[str, Agent[Any, Any]], store: SessionStore, queue: RunQueue) -> None:
+        super().__init__(agents, store)
+        self._queue = queue
+
+    async def start(
+        self,
+        agent: str,
+        session_id: str,
+        *prompt: Prompt,
+        head: str | None = None,
+        model: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Run[Any] | Job:
+        """A job for the prompt. Raises `SessionInUse` if a run is open, and `QueueFull`; then nothing has happened."""
+        *before, message = as_messages(*prompt)
+        if settings or before:
+            return await super().start(
+                agent, session_id, *prompt, head=head, model=model, metadata=metadata, **settings
+            )
+        self._check_open()
+        _, state = await load_state(self._store, session_id)
+        if state.run_id is not None:
+            raise SessionInUse(f"Session {session_id!r} has an open run.", owner="a worker")
+        if model is not None:
+            await self._queue.check_room()
+            await switch_model(self._store, session_id, model)
+        user = (metadata or {}).get("user")
+        return await submit(
+            self._store,
+            self._queue,
+            message,
+            session_id=session_id,
+            agent=agent,
+            model=model_ref(self._agents[agent].model.model_info()),
+            user=user if isinstance(user, str) else None,
+            head=head,
+        )
+
+    async def resume(self, session_id: str, **settings: Any) -> bool:
+        """Enqueue a job for what is to be done in a session; False if there is nothing."""
+        tail, state = await load_state(self._store, session_id)
+        last = job_of(state.metadata)
+        if settings or (state.run_id is not None and last is None):  # a run that is live in a server
+            return await super().resume(session_id, **settings)
+        self._check_open()
+        agent = await self.agent_of(session_id, state)
+        if agent is None or not has_work(state, self._store):
+            return False
+        now = self._store.environment.now()
+        job = last or Job(id="", session_id=session_id, agent=agent, queued_at=now, queue=self._queue.name)
+        job = replace(
+            job,
+            id=derived_id(tail.entry_id, "resumed"),
+            queued_at=now,
+            not_before=None,
+            scheduled=None,
+            attempt=1,
+            engine=self._queue.engine,
+        )
+        await self._queue.enqueue(job)
+        return True
+
+    async def agent_of(self, session_id: str, state: RunState | None = None) -> str | None:
+        """The name of the agent that answers in a session; None if another program has a run open there."""
+        if state is None:
+            _, state = await load_state(self._store, session_id)
+        job = job_of(state.metadata)
+        if state.run_id is not None and job is not None:
+            return job.agent if job.agent in self._agents else None
+        return await super().agent_of(session_id, state)
+
+    async def _resumed(self, session_id: str) -> bool:
+        """The runs of workers are left to workers."""
+        _, state = await load_state(self._store, session_id)
+        return job_of(state.metadata) is None and await super()._resumed(session_id)
