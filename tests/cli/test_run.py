@@ -534,8 +534,11 @@ def test_without_a_key_a_missing_local_model_is_reported_with_the_command_to_get
     pytest.importorskip("xllamacpp", reason="local models need xllamacpp")
     done = shell.bartack("hi")
     assert (done.status, done.stdout) == (1, b"")
-    first, *others = done.stderr.splitlines()
+    first, demo, *others = done.stderr.splitlines()
     assert first == "bartack: local model qwen2.5-coder-0.5b (no API key is set)"
+    assert demo.startswith(
+        "bartack: This is a small demo model (Qwen2.5-Coder-0.5B-Instruct, Q4_K_M). It is often wrong."
+    )
     assert "bartack models pull qwen2.5-coder-0.5b" in Done(1, b"", "\n".join(others)).error()
 
 

@@ -15,7 +15,7 @@ from bartack.models import LocalModel, Model, RequestMetadata, connect
 from bartack.nouns.config import SpecificTool, ToolSpec
 from bartack.nouns.deltas import Done, Start, TextDelta, ToolCallArgs, Usage
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
-from bartack.nouns.messages import assistant, tool_message, user
+from bartack.nouns.messages import assistant, system, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.testing import check_stream
 from tests.models.scripted_engine import ScriptedEngine
@@ -251,7 +251,26 @@ async def test_a_tool_result_is_limited_to_part_of_the_context() -> None:
     ]
     await check_stream(local(engine, context_window=2048), history, tool_specs=TOOLS)
     (sent,) = engine.bodies[0]["messages"]
-    assert "1" * 768 + " [cut here: 4232 characters more]" in sent["content"]
+    assert "1" * 700 + " [cut here: 4300 characters more]" in sent["content"]
+    await check_stream(local(engine, context_window=800), history, tool_specs=TOOLS)
+    assert "1" * 300 + " [cut here: 4700 characters more]" in engine.bodies[1]["messages"][0]["content"]
+
+
+async def test_a_demo_model_gets_short_instructions_and_gives_short_answers() -> None:
+    engine = ScriptedEngine(["Hello"])
+    await check_stream(local(engine), [system("be brief " * 1000), user("Hi")])
+    assert len(engine.bodies[0]["messages"][0]["content"]) < 2000
+    assert engine.bodies[0]["max_tokens"] == 400
+
+
+async def test_what_is_too_hard_for_a_demo_model_is_refused_at_once() -> None:
+    engine = ScriptedEngine(["too_hard("])
+    answer = await check_stream(local(engine), [user("Rewrite everything")], tool_specs=TOOLS)
+    assert answer.message is not None
+    assert "too hard for me" in answer.message.text
+    assert "ANTHROPIC_API_KEY" in answer.message.text
+    assert len(engine.bodies) == 1
+    assert '"too_hard("' in engine.bodies[0]["grammar"]
 
 
 async def test_a_model_without_tool_support_answers_directly() -> None:

@@ -9,6 +9,8 @@ from bartack.models.local_tools import (
     arguments_body,
     bounded_schema,
     chosen_tool,
+    hard_word,
+    is_refused,
     latest_exchange,
     next_step,
     plain_history,
@@ -248,3 +250,30 @@ def test_thinking_is_omitted_and_files_are_named() -> None:
     )
     assert plain[0] == ("user", "See|[a picture, which you cannot see]|note.txt:\nmilk|[the file a.pdf]")
     assert plain[1:] == [("assistant", "Yes."), ("user", "So?")]
+
+
+def test_only_a_demo_model_that_may_decline_may_refuse() -> None:
+    route = Route((LOOK,), may_decline=True)
+    assert hard_word(route) is None
+    assert not is_refused(route, "too_hard(")
+    demo = route._replace(may_refuse=True)
+    assert is_refused(demo, "too_hard(")
+    assert not is_refused(demo, "talk(")
+    assert hard_word(demo._replace(may_decline=False)) is None
+    body = router_body(ASKED, demo)
+    assert body["grammar"] == 'root ::= "look(" | "talk(" | "too_hard("'
+    assert "too_hard()" in [turn["content"] for turn in body["messages"]]
+
+
+def test_a_long_result_keeps_its_beginning_and_what_the_request_asks_about() -> None:
+    blocks = ["# Bartack", *(f"Section {at} is about nothing of interest." for at in range(200)), "The licence is MIT."]
+    history = [
+        user("Which licence does it have?"),
+        assistant(ToolCall("c1", "read_file", {"path": "README.md"})),
+        tool_message(ToolResult("c1", "\n\n".join(blocks))),
+    ]
+    shown = plain_history(history, max_result_tokens=200)[-1].text
+    assert "# Bartack\n[...]\nThe licence is MIT.)" in shown
+    assert "Section" not in shown
+    other = [user("Anything else?"), *history[1:]]
+    assert "Section 3 is" in plain_history(other, max_result_tokens=200)[-1].text  # no word in common: the beginning

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from bartack.agent import Agent
 from bartack.agent.settings import PromptContext
 from bartack.agent.tracing import Telemetry
+from bartack.app.demo import DEMO_INSTRUCTIONS, is_demo
 from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
 from bartack.app.output_schema import SchemaOutput
@@ -57,12 +58,14 @@ def resolve_setup(
     """The set-up for these flags and the settings. Nothing is opened yet. Errors carry a hint."""
     choice = choose_model(model)
     chosen = setting("instructions", instructions)
+    connected = connect_model(choice.name)
+    default = DEMO_INSTRUCTIONS if is_demo(connected) else _INSTRUCTIONS
     return AgentSetup(
         choice=choice,
-        model=connect_model(choice.name),
+        model=connected,
         tools=(*map(load_tool, tools), *toolsets(servers or {})),
         files=files,
-        instructions=_INSTRUCTIONS if chosen is None else chosen,
+        instructions=default if chosen is None else chosen,
         address=configured_store(store),
     )
 

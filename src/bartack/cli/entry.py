@@ -25,6 +25,7 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "chat": Command("bartack.cli.chat.command", "Chat with a model in the terminal."),
     "run": Command("bartack.cli.run", "Run one prompt and print the answer, for scripts."),
+    "init": Command("bartack.cli.init", "Write a configuration file, check keys, fetch the local model."),
     "acp": Command("bartack.cli.acp", "Run as the agent of an editor."),
     "completion": Command("bartack.cli.completion", "Print a shell completion script."),
     "decode": Command("bartack.cli.decode", "Decode recorded provider streams."),
@@ -42,9 +43,9 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 FRONT_PAGE = """\
-Usage: bartack [--debug] COMMAND [ARGUMENTS]
+Usage: bartack [--debug] [COMMAND] [ARGUMENTS]
 
-Chat with and script LLM agents, and inspect and repair their sessions.
+Chat with and script LLM agents, and inspect and repair their sessions. In a terminal, bartack alone starts a chat.
 {commands}
 Options:
   --debug    Show tracebacks.
@@ -72,7 +73,7 @@ def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int
 
 
 def _dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
-    match words:
+    match words or (["chat"] if _is_interactive() else []):
         case [] | ["--help" | "-h"]:
             print(front_page(commands), end="")
         case ["--version"]:
@@ -89,6 +90,11 @@ def _dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
             _report(f"Unknown {kind} {name!r}.", _suggestion(name, commands))
             return 2
     return 0
+
+
+def _is_interactive() -> bool:
+    """Whether a person is at both ends, and `bartack` alone can start the chat."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def front_page(commands: Mapping[str, Command]) -> str:

@@ -24,6 +24,7 @@ from bartack.agent.events import EntryAppended, RunFinished, RunResult
 from bartack.agent.run import as_message
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.attachments import MAX_BYTES, load_attachment, unsupported_content
+from bartack.app.demo import demo_notice
 from bartack.app.errors import failure_hint, with_hint, with_store_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers
@@ -196,6 +197,8 @@ def run(
         if reason:
             shown = f"local model {job.setup.model.get_config().model_id}" if name == "local" else name
             output.note(f"bartack: {shown} ({reason})")
+        if (demo := demo_notice(job.setup.model)) is not None:
+            output.note(f"bartack: {demo}", is_dim=True)
         return job
 
     try:

@@ -26,6 +26,7 @@ from bartack.models.local_tools import (
     arguments_body,
     bounded_schema,
     chosen_tool,
+    is_refused,
     latest_exchange,
     next_step,
     plain_history,
@@ -43,6 +44,14 @@ __all__ = ["LocalModel"]
 
 _TOOL_FEATURES = frozenset({"tools", "tool_choice"})
 _MAX_TOKENS = 1024  # default for an answer: a small model may never stop
+# Of a demo model: about a minute on a slow machine, and what half a billion parameters can keep in view.
+_DEMO_TOKENS, _DEMO_RESULT_TOKENS, _DEMO_SYSTEM_TOKENS = 400, 700, 400
+_REFUSAL = (
+    "I am a small demo model, and this is too hard for me: it takes several steps, or knowledge that I do not have. "
+    "I can read, search and list files here, make small edits, and answer short questions. For everything else choose "
+    "a larger model: set the API key of a provider, such as ANTHROPIC_API_KEY or OPENAI_API_KEY, or run one on this "
+    "machine with Ollama (`--model ollama:NAME`)."
+)
 _TEMPERATURE = 0.3  # default; small models lose the thread at the usual 0.8 (not measured)
 _NO_USAGE = Usage(0, 0, cost=0.0)
 
@@ -135,8 +144,12 @@ class LocalModel(StreamingModel):
         step = next_step(request.messages, request.tools, request.config.tool_choice, rounds=rounds)
         used = _NO_USAGE
         if isinstance(step, Route):
+            step = step._replace(may_refuse=self._is_demo)
             word, routing = await self._word(router_body(request.messages, step))
             used += routing
+            if is_refused(step, word):
+                yield (TextDelta(_REFUSAL), used, Done("stop"))
+                return
             step = chosen_tool(step, word)
         source = self._answer(request) if step is None else self._tool_call(request, step)
         async with aclosing(source) as deltas:
@@ -144,8 +157,17 @@ class LocalModel(StreamingModel):
                 yield (used + delta if isinstance(delta, Usage) else delta,)
 
     @property
+    def _is_demo(self) -> bool:
+        return self.weights.known is not None and self.weights.known.is_demo
+
+    @property
+    def _max_tokens(self) -> int:
+        return _DEMO_TOKENS if self._is_demo else _MAX_TOKENS
+
+    @property
     def _max_result_tokens(self) -> int:
-        return self._context_window * 3 // 8  # the rest is for the conversation and the answer
+        share = self._context_window * 3 // 8  # the rest is for the conversation and the answer
+        return min(share, _DEMO_RESULT_TOKENS) if self._is_demo else share
 
     def _check_weights(self) -> None:
         if self._is_llama and self.weights.known is not None and not self.weights.path.is_file():
@@ -160,12 +182,16 @@ class LocalModel(StreamingModel):
             config,
             tool_choice=None,
             parallel_tool_calls=None,
-            max_tokens=config.max_tokens or _MAX_TOKENS,
+            max_tokens=config.max_tokens or self._max_tokens,
             temperature=_TEMPERATURE if config.temperature is None else config.temperature,
             output_schema=None if config.output_schema is None else bounded_schema(config.output_schema),
         )
         seen = latest_exchange(request.messages) if self._tool_rounds == 1 else request.messages
-        messages = plain_history(seen, max_result_tokens=self._max_result_tokens)
+        messages = plain_history(
+            seen,
+            max_result_tokens=self._max_result_tokens,
+            max_system_tokens=_DEMO_SYSTEM_TOKENS if self._is_demo else None,
+        )
         body = encode("openai-chat", replace(request, messages=messages, config=config, tools=())).body
         return self._generated(body)
 

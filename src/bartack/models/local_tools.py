@@ -8,6 +8,8 @@ and after a result keeps calling. What works is a separate generation for each s
    descriptions say, and plain talk; then the requests before the last one with the calls made for them, so that "and
    that one?" can be understood. Calls written as code with arguments are distinguished better than bare names. Such a
    model chooses "talk" too easily, so it has a handicap.
+   A demo model may also choose "too_hard", for work in several steps and for what it cannot know: a short refusal at
+   once is better than nonsense after minutes.
 2. The **arguments**: JSON that follows the schema of the chosen tool, also enforced, and bounded.
 3. The **answer**, once there is a result: without tools, and with call and result as plain text from the user, because
    a model that sees calls in a conversation writes more of them.
@@ -28,6 +30,7 @@ Everything here is a pure function of the conversation; `bartack.models.local` r
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
@@ -45,6 +48,8 @@ __all__ = [
     "arguments_body",
     "bounded_schema",
     "chosen_tool",
+    "hard_word",
+    "is_refused",
     "latest_exchange",
     "next_step",
     "plain_history",
@@ -55,12 +60,22 @@ __all__ = [
 Json = dict[str, Any]
 
 _TALK_HANDICAP = -0.7  # added to the logit of "talk"
+_HARD_REQUESTS = (  # not for a demo model
+    "fix the failing tests and refactor the code",
+    "what is the weather today?",
+    "implement a login page with a database",
+    "who won the election this year?",
+)
 _REQUEST_LIMIT = 2000  # characters of a request in the router's prompt
 _EARLIER_LIMIT, _EARLIER_REQUESTS = 300, 3  # characters and number of earlier requests there
 _STRING_LIMIT, _ARRAY_LIMIT = 2000, 50  # 2000 is also the largest repetition in a grammar
 _PLAIN_REQUESTS = ("What can you do?", "Explain how rivers form.", "Write a poem.", "How do I sort a list in Java?")
 _REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `bartack.tools.file_tools`
-    "read_file": (("show me app.py", {"path": "app.py"}), ("what does the README say?", {"path": "README"})),
+    "read_file": (
+        ("show me app.py", {"path": "app.py"}),
+        ("what is this project about?", {"path": "README.md"}),
+        ("which licence is it?", {"path": "LICENSE"}),
+    ),
     "write_file": (("create a file test.txt with hello in it", {"path": "test.txt", "text": "hello"}),),
     "edit_file": (("replace red with blue in style.css", {"path": "style.css", "old": "red", "new": "blue"}),),
     "list_files": (("which files are here?", {"path": "."}),),
@@ -69,11 +84,22 @@ _REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `bart
 }
 
 
+_WORD = re.compile(r"[^\W\d_]{3,}")
+# Words of questions that say nothing about their subject.
+_COMMON_WORDS = """
+the and for are was what which who how why when where does did can you this that with from have has its about say says
+tell show give find file files read readme project
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+_BLANK = re.compile(r"\n\s*\n")
+
+
 class Route(NamedTuple):
-    """The router has to choose one of these tools, or none if `may_decline`."""
+    """The router has to choose one of these tools, or none if `may_decline`; a demo model may also refuse."""
 
     tools: tuple[ToolSpec, ...]
     may_decline: bool
+    may_refuse: bool = False
 
 
 # -- the next step
@@ -122,14 +148,18 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     otherwise = f" Say {talk} if it is only talk." if talk is not None else ""
     listed = "\n".join(_described(tool) for tool in route.tools)
     turns = [_turn("system", f"You can use tools:\n{listed}\n\nSay which tool the message asks for.{otherwise}")]
-    plain = [(request, None) for request in _PLAIN_REQUESTS]
+    plain: list[tuple[str, str | None]] = [(request, None) for request in _PLAIN_REQUESTS]
+    if hard_word(route) is not None:
+        refused = [(request, f"{hard_word(route)}()") for request in _HARD_REQUESTS]
+        plain = [one for pair in zip(plain, refused, strict=True) for one in pair]
     calls = [(request, _as_code(tool.name, given)) for tool in route.tools for request, given in _examples_of(tool)]
     shown = [one for pair in zip_longest(plain, calls) for one in pair if one is not None]
     for request, call in (*shown, *_earlier_choices(messages)):
         if call is not None or talk is not None:
             turns += [_turn("user", request), _turn("assistant", call or f"{talk}()")]
     turns.append(_turn("user", _last_request(messages)))
-    words = [*(tool.name for tool in route.tools), *([talk] if talk is not None else [])]
+    hard = hard_word(route)
+    words = [*(tool.name for tool in route.tools), *(word for word in (talk, hard) if word is not None)]
     return {
         **_request_body(turns, max_tokens=64),
         "grammar": f"root ::= {' | '.join(json.dumps(f'{word}(') for word in words)}",
@@ -145,6 +175,16 @@ def talk_word(route: Route) -> str | None:
     while any(tool.name == word for tool in route.tools):
         word = f"only_{word}"
     return word
+
+
+def hard_word(route: Route) -> str | None:
+    """The router's word for a request that the model should refuse; None if it may not."""
+    return "too_hard" if route.may_refuse and talk_word(route) is not None else None
+
+
+def is_refused(route: Route, output: str) -> bool:
+    """Whether the router found the request too hard."""
+    return hard_word(route) is not None and output == f"{hard_word(route)}("
 
 
 def chosen_tool(route: Route, output: str) -> ToolSpec | None:
@@ -272,15 +312,19 @@ def latest_exchange(messages: Sequence[Message]) -> Sequence[Message]:
     return [message for at, message in enumerate(messages) if at >= last_request or message.role == "system"]
 
 
-def plain_history(messages: Sequence[Message], *, max_result_tokens: int) -> tuple[Message, ...]:
+def plain_history(
+    messages: Sequence[Message], *, max_result_tokens: int, max_system_tokens: int | None = None
+) -> tuple[Message, ...]:
     """The conversation as text, for any chat template: one system message, then user and assistant in turn. Tool
     results become messages of the user; thinking is left out.
 
     The results for the last request may take `max_result_tokens` together. Older results have a quarter of that, and a
-    quarter less for every newer message of results. What is longer is cut, with a note.
+    quarter less for every newer message of results. Of what is longer, the beginning is kept and the passages that
+    share words with the request, with a note. `max_system_tokens` is for the instructions.
     """
     sound = repair(messages, format_named("openai-chat").rules).messages
     system = "\n\n".join(message.text for message in sound if message.role == "system")
+    system = system if max_system_tokens is None else _cut(system, max_system_tokens)
     start = (Message("system", (Text(system),)),) if system.strip() else ()
     return repair((*start, *_plain_messages(sound, max_result_tokens))).messages
 
@@ -298,7 +342,10 @@ def _plain_messages(messages: Sequence[Message], max_result_tokens: int) -> Iter
             case "tool":
                 newer -= 1
                 share = max_result_tokens // 4 ** (newer + (at < last_request)) // len(message.tool_results)
-                results = [_result_text(calls[result.tool_call_id], result, share) for result in message.tool_results]
+                asked = _last_request(messages[:at])
+                results = [
+                    _result_text(calls[result.tool_call_id], result, share, asked) for result in message.tool_results
+                ]
                 prompt = [_answer_prompt(message.tool_results)] if at == len(messages) - 1 else []
                 yield Message("user", (Text("\n\n".join(results + prompt)),))
             case "system":
@@ -329,11 +376,30 @@ def _texts(parts: Iterable[Any]) -> Iterator[Text]:
                 pass
 
 
-def _result_text(call: ToolCall, result: ToolResult, share: int) -> str:
+def _result_text(call: ToolCall, result: ToolResult, share: int, asked: str) -> str:
     arguments = _cut(json.dumps(call.arguments, ensure_ascii=False), share)
     how = "failed and did nothing" if result.is_error else "gave this result"
     # Not a full sentence: a small model would repeat it instead of reporting the result.
-    return f"({call.tool_name} {arguments} {how}: {_cut(output_text(result), share)})"
+    return f"({call.tool_name} {arguments} {how}: {_excerpt(output_text(result), share, asked)})"
+
+
+def _excerpt(text: str, tokens: int, asked: str) -> str:
+    """The text, or if it takes more tokens: its beginning, and the paragraphs with the most words of the request."""
+    if sum(map(_weight, text)) <= tokens:
+        return text
+    wanted = {word for word in _WORD.findall(asked.lower()) if word not in _COMMON}
+    blocks = [block for block in _BLANK.split(text) if block.strip()]
+    scores = [len(wanted & set(_WORD.findall(block.lower()))) for block in blocks]
+    if not any(scores):
+        return _cut(text, tokens)
+    kept: set[int] = set()
+    left = float(tokens)
+    for at in sorted(range(len(blocks)), key=lambda at: (at != 0, -scores[at], at)):
+        cost = min(sum(map(_weight, blocks[at])), tokens / 3) + 5  # 5: the mark between blocks
+        if cost <= left and (at == 0 or scores[at]):
+            kept.add(at)
+            left -= cost
+    return "\n[...]\n".join(_cut(blocks[at], tokens // 3) for at in sorted(kept))
 
 
 def _cut(text: str, tokens: int) -> str:

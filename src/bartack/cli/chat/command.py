@@ -22,6 +22,7 @@ from bartack.agent.settings import PromptContext
 from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, new_agent, private_files, resolve_setup
 from bartack.app.checkpoints import CheckpointFolder, CheckpointRuntime
+from bartack.app.demo import demo_notice
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers, user_servers
@@ -125,6 +126,9 @@ def chat(
     )
     files = project_files(Path.cwd()) if setup.instructions else []
     _greet(console, setup.choice, files)
+    demo = demo_notice(setup.model)
+    if demo is not None:
+        console.print(demo, markup=False)
     _offer_download(setup.model)
     try:
         with exported(export):
