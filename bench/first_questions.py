@@ -27,7 +27,8 @@ from bartack.tools import Decision
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "first_questions.json"
 DECLINED = re.compile(
-    r"too hard|do not know|don't know|cannot|can't|unable|not able|no access|was not done|not sure", re.I
+    r"too hard|do not know|don't know|cannot|can't|unable|not able|no access|was not done|not sure|did nothing|denied",
+    re.I,
 )
 
 
@@ -41,7 +42,7 @@ class Question(NamedTuple):
 
 QUESTIONS = (
     Question("hi", r"\w"),
-    Question("What can you do?", r"file|question|answer|help"),
+    Question("What can you do?", r"files|questions"),
     Question("Who are you?", r"bartack|model|assistant"),
     Question("What is Bartack?", r"agent|terminal|library"),
     Question("What is this project?", r"bartack|agent|library|terminal"),
@@ -53,7 +54,7 @@ QUESTIONS = (
     Question("What licence does this project have?", r"MIT", declines=True),
     Question("Which Python version do I need?", r"3\.11", declines=True),
     Question("Show me the Makefile", r"make|test|venv"),
-    Question("Where is MessageAssembler defined?", r"assembler|stream", declines=True),
+    Question("Where is MessageAssembler defined?", r"assembler\.py", declines=True),
     Question("How do I run the tests?", r"make test|pytest", declines=True),
     Question("What does src/bartack/app/demo.py do?", r"demo|model", declines=True),
     Question("Write a haiku about rain.", r"\w+\s+\w+"),

@@ -16,6 +16,7 @@ from bartack.models.local_tools import (
     plain_history,
     router_body,
     talk_word,
+    without_wrong_guess,
 )
 from bartack.nouns.config import SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import ErrorCode, ModelError
@@ -277,3 +278,21 @@ def test_a_long_result_keeps_its_beginning_and_what_the_request_asks_about() -> 
     assert "Section" not in shown
     other = [user("Anything else?"), *history[1:]]
     assert "Section 3 is" in plain_history(other, max_result_tokens=200)[-1].text  # no word in common: the beginning
+
+
+@pytest.mark.parametrize(
+    ("request_text", "is_error", "is_dropped"),
+    [
+        ("What is the capital of France?", True, True),
+        ("What is in France.txt?", True, False),  # the name was given, so the failure is the answer
+        ("What is the capital of France?", False, False),
+    ],
+)
+def test_a_failed_call_with_invented_arguments_is_left_out(request_text: str, is_error: bool, is_dropped: bool) -> None:
+    history = [
+        user(request_text),
+        assistant(ToolCall("c1", "read_file", {"path": "france.txt"})),
+        tool_message(ToolResult("c1", "no such file", is_error=is_error)),
+    ]
+    assert without_wrong_guess(history) == (history[:1] if is_dropped else history)
+    assert without_wrong_guess(history[:1]) == history[:1]

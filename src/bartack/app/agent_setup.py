@@ -15,6 +15,7 @@ from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
 from bartack.app.output_schema import SchemaOutput
 from bartack.app.permissions import permissions_folder
+from bartack.app.platform import require_posix
 from bartack.app.sessions import OWN_AGENT, configured_store
 from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.models.by_name import DefaultModel, connect
@@ -56,6 +57,8 @@ def resolve_setup(
     servers: Mapping[str, ServerConfig] | None = None,
 ) -> AgentSetup:
     """The set-up for these flags and the settings. Nothing is opened yet. Errors carry a hint."""
+    if files:
+        require_posix("Tools for files and commands", "Leave out --tools (in a chat: --no-tools), or work in WSL.")
     choice = choose_model(model)
     chosen = setting("instructions", instructions)
     connected = connect_model(choice.name)

@@ -68,7 +68,7 @@ def init(
         settings_file()  # raises if the file is invalid
     has_key = _show_keys()
     with usage_errors():
-        choice = choose_model(None)
+        choice = choose_model(os.environ.get("BARTACK_MODEL"))
     if choice.name == "local" or choice.name.startswith("local:"):
         _fetch_local(choice.name, yes=yes)
     print(f"model     {choice.name}{f' ({choice.reason})' if choice.reason else ''}")

@@ -31,6 +31,7 @@ from bartack.models.local_tools import (
     next_step,
     plain_history,
     router_body,
+    without_wrong_guess,
 )
 from bartack.models.model import StreamingModel, updated_config
 from bartack.models.prices import ModelInfo, Prices
@@ -186,7 +187,8 @@ class LocalModel(StreamingModel):
             temperature=_TEMPERATURE if config.temperature is None else config.temperature,
             output_schema=None if config.output_schema is None else bounded_schema(config.output_schema),
         )
-        seen = latest_exchange(request.messages) if self._tool_rounds == 1 else request.messages
+        history = without_wrong_guess(request.messages) if self._is_demo else request.messages
+        seen = latest_exchange(history) if self._tool_rounds == 1 else history
         messages = plain_history(
             seen,
             max_result_tokens=self._max_result_tokens,

@@ -55,15 +55,17 @@ __all__ = [
     "plain_history",
     "router_body",
     "talk_word",
+    "without_wrong_guess",
 ]
 
 Json = dict[str, Any]
 
 _TALK_HANDICAP = -0.7  # added to the logit of "talk"
+_DEMO_REQUESTS = ("How do I exit?", "Who wrote Hamlet?", "Write a function that adds two numbers.")
 _HARD_REQUESTS = (  # not for a demo model
     "fix the failing tests and refactor the code",
     "what is the weather today?",
-    "implement a login page with a database",
+    "refactor src/app.py",
     "who won the election this year?",
 )
 _REQUEST_LIMIT = 2000  # characters of a request in the router's prompt
@@ -79,7 +81,10 @@ _REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `bart
     "write_file": (("create a file test.txt with hello in it", {"path": "test.txt", "text": "hello"}),),
     "edit_file": (("replace red with blue in style.css", {"path": "style.css", "old": "red", "new": "blue"}),),
     "list_files": (("which files are here?", {"path": "."}),),
-    "search_files": (("find the word error in the sources", {"pattern": "error"}),),
+    "search_files": (
+        ("find the word error in the sources", {"pattern": "error"}),
+        ("where is Parser defined?", {"pattern": "class Parser"}),
+    ),
     "run_command": (("run make", {"command": "make"}),),
 }
 
@@ -151,7 +156,8 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     plain: list[tuple[str, str | None]] = [(request, None) for request in _PLAIN_REQUESTS]
     if hard_word(route) is not None:
         refused = [(request, f"{hard_word(route)}()") for request in _HARD_REQUESTS]
-        plain = [one for pair in zip(plain, refused, strict=True) for one in pair]
+        plain += [(request, None) for request in _DEMO_REQUESTS]
+        plain = [one for pair in zip_longest(plain, refused) for one in pair if one is not None]
     calls = [(request, _as_code(tool.name, given)) for tool in route.tools for request, given in _examples_of(tool)]
     shown = [one for pair in zip_longest(plain, calls) for one in pair if one is not None]
     for request, call in (*shown, *_earlier_choices(messages)):
@@ -299,6 +305,21 @@ def _bounded_item(value: Any) -> Any:
 
 
 # -- the conversation as plain text
+
+
+def without_wrong_guess(messages: Sequence[Message]) -> Sequence[Message]:
+    """The conversation without its last call, if that failed and its arguments were not in the request.
+
+    A small router sometimes takes a question of general knowledge for one about a file, and invents the name of the
+    file. Then the question itself is answered, and not the failure explained.
+    """
+    if len(messages) < 2 or messages[-1].role != "tool" or not all(one.is_error for one in messages[-1].tool_results):
+        return messages
+    asked = _last_request(messages).lower()
+    given = [value for call in messages[-2].tool_calls for value in call.arguments.values()]
+    # A name with a space is hardly one of a file: "good morning" to be translated, or "17 * 23".
+    is_guess = not any(isinstance(value, str) and " " not in value and value.lower() in asked for value in given)
+    return messages[:-2] if is_guess else messages
 
 
 def latest_exchange(messages: Sequence[Message]) -> Sequence[Message]:

@@ -27,6 +27,8 @@ from typing import IO, ClassVar
 
 if sys.platform != "win32":
     import fcntl
+else:
+    import msvcrt
 
 from bartack.nouns.errors import StoreError
 from bartack.store.errors import invalid, not_writable
@@ -129,9 +131,13 @@ def sync_folder(folder: Path) -> None:
 
 # -- locks
 
+_LOCK_BYTE = 1 << 30  # beyond the content of a lock file: locks of Windows keep others from reading what they cover
+_POLL_S = 0.02
+
 
 class WriteLock:
-    """An `flock` on a lock file."""
+    """A lock on a lock file: `flock`, or on Windows a lock on one of its bytes, where shared holders exclude each other
+    too and nobody queues."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -154,7 +160,36 @@ class WriteLock:
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
         else:
-            yield
+            self._lock_byte(wait_s)
+            try:
+                yield
+            finally:
+                self._use_byte(locks=False)
+
+    def _lock_byte(self, wait_s: float | None) -> None:
+        """Take the lock of Windows, which has no wait of its own that would last long enough."""
+        deadline = None if wait_s is None else time.monotonic() + wait_s
+        while True:
+            try:
+                self._use_byte(locks=True)
+                return
+            except OSError as error:
+                if error.errno not in {errno.EACCES, errno.EDEADLK}:
+                    raise
+            if deadline is not None and time.monotonic() > deadline:
+                raise self._held_too_long(wait_s)
+            time.sleep(_POLL_S)
+
+    def _use_byte(self, *, locks: bool) -> None:
+        if sys.platform == "win32":
+            os.lseek(self._fd, _LOCK_BYTE, os.SEEK_SET)
+            msvcrt.locking(self._fd, msvcrt.LK_NBLCK if locks else msvcrt.LK_UNLCK, 1)
+
+    def _held_too_long(self, wait_s: float | None) -> StoreError:
+        held = "" if wait_s is None else f" for {wait_s:g} s"
+        return StoreError(
+            f"{self._path}: another process has held the write lock{held}. It may be stopped.", retryable=True
+        )
 
     def _lock_within(self, wait_s: float) -> None:
         """Take the exclusive lock. Only the kernel's own wait is fair, and it has no time limit: a thread waits."""
@@ -166,10 +201,7 @@ class WriteLock:
             else:
                 return
         if not self._waiter.wait(wait_s):
-            raise StoreError(
-                f"{self._path}: another process has held the write lock for {wait_s:g} s. It may be stopped.",
-                retryable=True,
-            )
+            raise self._held_too_long(wait_s)
         self._waiter = None
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ from bartack.app.mcp_servers import chosen_servers, user_servers
 from bartack.app.mentions import as_mention, dropped
 from bartack.app.permissions import PermissionFile
 from bartack.app.plan import update_plan
+from bartack.app.platform import require_posix
 from bartack.app.project import ProjectFile, project_files, project_instructions
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
@@ -155,6 +156,7 @@ def chat(
 
 
 def _check_terminal() -> None:
+    require_posix("Chats in a terminal")
     if sys.stdin.isatty() and sys.stdout.isatty():
         return
     error = PartValidationError("This command needs a terminal.", code=ErrorCode.INVALID_CONFIG)

@@ -41,7 +41,8 @@ class Witness:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         note = seal(msgspec.json.encode(_Note(store, commits)))
         with suppress(OSError):  # a note that lags, for example because the disk is full, is no loss
-            os.pwrite(self._fd, note.ljust(_SIZE - 1) + b"\n", 0)
+            os.lseek(self._fd, 0, os.SEEK_SET)  # Windows has no pwrite; the caller holds the lock
+            os.write(self._fd, note.ljust(_SIZE - 1) + b"\n")
 
     def damage(self, connection: apsw.Connection) -> str | None:
         """What the note shows about the database: that it was rolled back, or that the note itself is damaged."""

@@ -1,9 +1,10 @@
 """Small JSON files that only their user may read, and that several processes may change."""
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,17 @@ def changed_file(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing files there at the same time, where the system has such locks."""
+    """Keep other processes from changing files there at the same time. Raises `OSError` where that is not possible."""
+    try:
+        import fcntl  # noqa: PLC0415 - POSIX only
+    except ModuleNotFoundError as error:
+        raise OSError(
+            errno.ENOTSUP, "Changing it requires a POSIX system. Edit the file instead", str(folder)
+        ) from error
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(ImportError):
-            import fcntl  # noqa: PLC0415 - POSIX only
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
