@@ -126,7 +126,7 @@ def test_extras_are_shown_with_their_versions(doctor: Doctor, monkeypatch: pytes
     assert (checks["extra postgres"]["state"], checks["extra postgres"]["text"]) == ("note", "not installed")
     assert checks["extra postgres"]["hint"] == "Run: pip install 'bartack[postgres]'"
     assert re.fullmatch(
-        r"typer [\d.]+, rich [\d.]+, markdown-it-py [\d.]+, prompt-toolkit [\d.]+, uvloop [\d.]+; "
+        r"typer [\d.]+, rich [\d.]+, markdown-it-py [\d.]+, prompt-toolkit [\d.]+, uvloop [\d.]+, zstandard [\d.]+; "
         "not installed: platformdirs",
         checks["extra cli"]["text"],
     )

@@ -91,6 +91,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "model_id": names,
     "seq": st.integers(1, 2**53),
     "max_tokens": st.none() | st.integers(1, 2**31),
+    "max_cost_usd": st.none() | st.floats(0, 1e6),
     "temperature": st.none() | st.floats(0, 2),
     "top_p": st.none() | st.floats(0, 1),
 }

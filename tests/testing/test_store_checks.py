@@ -59,7 +59,7 @@ RULES: dict[type[MemoryStore], tuple[str, ...]] = {
     broken.ClaimsInTwoSteps: ("a claim with a wrong tail takes no lease",),
     broken.StoresHalfOfARefusedAppend: ("a refused append stores nothing", "a store is a list after any steps"),
     broken.AlwaysTakesOver: ("a lease has one owner at a time", "a refused claim leaves no trace"),
-    broken.ForgetsExpiry: ("an expired lease is not held",),
+    broken.ForgetsExpiry: ("an expired lease is not held", "a lease is known while it is held"),
     broken.RepeatsAnEntry: ("a follower gets every entry once", "redacted content is never returned"),
     broken.FindsRedactedContent: ("redacted content is never returned",),
     broken.WritesAnyJournal: ("only the owner writes the journal",),

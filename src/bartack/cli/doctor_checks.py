@@ -20,7 +20,7 @@ from bartack.app.errors import error_hint, error_text
 from bartack.app.extras import EXTRAS, install_command
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
-from bartack.app.settings import choose_model, config_path, setting, settings_file
+from bartack.app.settings import Settings, choose_model, config_path, setting, settings_file
 from bartack.cli.store_access import with_store
 from bartack.models.client import MASK, mask_secrets
 from bartack.models.vendors import VENDORS
@@ -152,7 +152,8 @@ def _version_of(library: str) -> str | None:
 def config_file() -> Iterator[Check]:
     """The configuration file, and tool names in it."""
     file = settings_file()
-    names = [name for name, value in msgspec.structs.asdict(file.settings).items() if value]
+    defaults = Settings()
+    names = [name for name, value in msgspec.structs.asdict(file.settings).items() if value != getattr(defaults, name)]
     contents = (f"sets {', '.join(names)}" if names else "empty") if file.exists else "does not exist (optional)"
     yield Check("file", "ok", f"{file.path}: {contents}")
     own = {tool.name for tool in file_tools()}

@@ -185,7 +185,7 @@ def test_everything_fits_into_a_narrow_window(tmp_path: Path) -> None:
         chat.wait_for_prompt()
         for command in ("/help", "/tools", "/context", "/branch", "/cost", "/model"):
             chat.say(command)
-            chat.wait_for(f"› {command}\n")  # so that the next prompt is a new one
+            chat.wait_for(f"› {command}\n", whole=True)  # so that the next prompt is a new one
             seen = chat.wait_for_prompt()
             assert max(map(len, seen.splitlines())) <= 40
         assert "Traceback" not in chat.scrollback()
