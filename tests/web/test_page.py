@@ -1,5 +1,6 @@
 """The page in a real browser: chat, approvals, branches, two windows, lost connections, hostile text."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -332,3 +333,34 @@ async def serious(page: Any, scheme: str) -> list[str]:
     found = await page.evaluate("axe.run().then((result) => result.violations)")
     shown = [one for one in found if one["impact"] in ("serious", "critical")]
     return [f"{one['id']}: {one['nodes'][0]['html']}" for one in shown]
+
+
+async def test_what_is_typed_while_a_message_is_sent_is_not_lost(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        held = asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            await held.wait()
+            await route.continue_()
+
+        await page.route("**/runs", hold)
+        await window.send("raw the first")
+        await window.send("raw the second")
+        await page.fill("#message", "a draft")
+        held.set()
+        await window.sees("raw the first")
+        await window.sees("raw the second")
+        assert await page.input_value("#message") == "a draft"
+        assert len((await site.client.get("/sessions"))["items"]) == 1
+
+
+async def test_a_message_that_does_not_arrive_stays_with_what_was_typed_since(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await page.route("**/runs", lambda route: route.abort())
+        await window.send("raw the first")
+        await page.wait_for_selector("message-composer .notice:not(:empty)")
+        assert await page.input_value("#message") == "raw the first"

@@ -13,6 +13,7 @@ class MessageComposer extends HTMLElement {
   #files = [];
   #editing = null;
   #reading = Promise.resolve();
+  #outbox = []; // messages that have not arrived yet; the first is being sent
   #text = h("textarea", { id: "message", "aria-label": "Message", rows: "2" });
   #chips = h("div", { class: "chips" });
   #note = h("div", { class: "editing", hidden: true });
@@ -88,11 +89,21 @@ class MessageComposer extends HTMLElement {
     this.#wrong.textContent = message;
   }
 
+  /** The first message has arrived; the next one follows. */
   sent() {
     this.#wrong.textContent = "";
-    this.#files = [];
+    this.#outbox.shift();
+    if (this.#outbox.length) this.#emit("submit-message", this.#outbox[0]);
+  }
+
+  /** The first message has not arrived: all that was written since then is back in its place. */
+  unsent(reason) {
+    const lost = this.#outbox;
+    this.#outbox = [];
+    this.#files = [...lost.flatMap((message) => message.attachments), ...this.#files];
     this.#drawChips();
-    this.edit("");
+    this.edit([...lost.map((message) => message.text), this.#text.value].filter(Boolean).join("\n"), lost[0].head ?? undefined);
+    this.failed(reason);
   }
 
   #attach(files) {
@@ -119,7 +130,11 @@ class MessageComposer extends HTMLElement {
     await this.#reading;
     const text = this.#text.value;
     if (!text.trim() && !this.#files.length) return;
-    this.#emit("submit-message", { how, text, attachments: this.#files, head: this.#editing, model: this.#model.value.trim() });
+    this.#outbox.push({ how, text, attachments: this.#files, head: this.#editing, model: this.#model.value.trim() });
+    this.#files = [];
+    this.#drawChips();
+    this.edit("");
+    if (this.#outbox.length === 1) this.#emit("submit-message", this.#outbox[0]);
   }
 
   #emit(name, detail) {

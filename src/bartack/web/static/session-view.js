@@ -32,6 +32,7 @@ class SessionView extends HTMLElement {
   #answer = h("div", { class: "column answer", "aria-live": "off" });
   #talk = h("div", { class: "talk", tabindex: "0", "aria-label": "Conversation" });
   #composer = h("message-composer", {});
+  #opening = null;
 
   connectedCallback() {
     const drawer = h("button", { class: "quiet drawer", onclick: () => this.#emit("toggle-list") }, "☰ Sessions");
@@ -65,7 +66,12 @@ class SessionView extends HTMLElement {
   }
 
   /** Show a session; the empty id is a new one. */
-  async open(id, head = null) {
+  open(id, head = null) {
+    this.#opening = this.#open(id, head);
+    return this.#opening;
+  }
+
+  async #open(id, head) {
     this.#close?.();
     this.#close = null;
     this.#id = id;
@@ -294,22 +300,30 @@ class SessionView extends HTMLElement {
     const isNew = !this.#id;
     const from = head ?? this.#head;
     const state = this.#runState();
+    const toLive = () => this.#request({ type: how === "queue" ? "queue" : "steer", text, attachments });
     try {
       if (state !== "idle" && head === null) {
-        await this.#request({ type: how === "queue" ? "queue" : "steer", text, attachments });
+        await toLive();
       } else {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
         const id = this.#id || (await get("me")).prefix + crypto.randomUUID(); // created together with the run
         const chosen = isNew && model && model !== this.#models[0] ? { model } : {};
-        await post(sessionPath(id, "/runs"), { text, attachments, ...chosen, ...(from ? { head: from } : {}) });
-        if (isNew) location.hash = `session=${encodeURIComponent(id)}`;
-        else if (this.#head) await this.open(id);
+        await post(sessionPath(id, "/runs"), { text, attachments, ...chosen, ...(from ? { head: from } : {}) }).catch((error) => {
+          if (error.status !== 409 || from) throw error;
+          return toLive(); // a run has started whose first entries have not arrived here
+        });
+        if (isNew) {
+          const routed = new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
+          location.hash = `session=${encodeURIComponent(id)}`;
+          await routed; // by now the page opens the session
+          await this.#opening;
+        } else if (this.#head) await this.open(id);
       }
       this.#composer.sent();
       this.#toEnd();
       this.#emit("listed");
     } catch (error) {
-      this.#composer.failed(error.message);
+      this.#composer.unsent(error.message);
     }
   }
 
