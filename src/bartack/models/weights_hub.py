@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from bartack.models.client import mask_secrets
 from bartack.nouns.errors import ErrorCode, ModelError
@@ -42,6 +44,8 @@ def hub_file(repository: str, file: str, folder: Path, report: Callable[[int, in
             cause=error,
         ) from error
 
+    _check_reachable(repository)
+
     class Report(tqdm):  # type: ignore[misc]
         """Reports instead of drawing a bar."""
 
@@ -71,6 +75,17 @@ def hub_file(repository: str, file: str, folder: Path, report: Callable[[int, in
         except (OSError, errors.XetDownloadError, errors.HfHubHTTPError) as error:
             raise _unreachable(repository, error) from error
     return Path(found)
+
+
+def _check_reachable(repository: str) -> None:
+    """Raise at once where the Hub cannot be used; huggingface_hub would try again for minutes, with warnings."""
+    try:
+        with urlopen(Request(hub_address(), method="HEAD"), timeout=_TIMEOUT_S):
+            pass
+    except HTTPError:
+        pass  # it answers
+    except (OSError, ValueError) as error:
+        raise _unreachable(repository, error) from error
 
 
 def _unreachable(repository: str, error: BaseException) -> ModelError:
