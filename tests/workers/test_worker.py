@@ -287,7 +287,7 @@ async def test_a_worker_that_was_taken_for_dead_begins_anew() -> None:
     task = asyncio.create_task(worker.run())
     await until(store, lambda status: len(status.workers) == 1)
     first = worker.info.id
-    await store.acquire_lease(f"bartack:worker:{first}", "another", takeover=True)
+    await store.acquire_lease(f"bartack:worker:{first}", "another", ttl=5.0, takeover=True)
     await until(store, lambda status: first in {one.id for one in status.workers} and len(status.workers) == 2)
     await agent.submit("Hi", session=SESSION)
     await until(store, ended(1))
