@@ -61,8 +61,9 @@ class AgUiStream:
         all `messages` first, because it has none.
         """
         self._ids = {"threadId": thread_id, "runId": run_id}
-        self._reader = RunReader(known)
         self.messages: list[Json] = deepcopy(list(messages))
+        calls = (call for message in self.messages for call in message.get("toolCalls") or ())
+        self._reader = RunReader(known, (call["id"] for call in calls))
         self._starts_with_snapshot = snapshot
         self._has_started = False
         self._is_outdated = False  # the client needs a snapshot

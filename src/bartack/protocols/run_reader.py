@@ -91,19 +91,22 @@ def _step_text(event: Event) -> str:
 class RunReader:
     """Reads one run: the first one that it gets an event of."""
 
-    def __init__(self, known: Iterable[Entry] = ()) -> None:
-        """`known` are the entries of the run that the window shows already, for a run that continues."""
+    def __init__(self, known: Iterable[Entry] = (), taken: Iterable[str] = ()) -> None:
+        """`known` are the entries of the run that the window shows already, for a run that continues; `taken` are the
+        keys of all calls that it shows."""
         self.run_id: str | None = None
         self.is_ended = False  # the run has ended or paused; nothing changes any more
-        self._keys = Keys()
+        self._keys = Keys(taken)
         self._step: ShownStep | None = None  # while an answer arrives
         self._steps = 0
         self._failed: StreamFailed | None = None  # the last attempt, until the next one begins
         self._notes: list[Noted] = []
         self._open: dict[str, ShownCall] = {}  # the calls of stored answers that have no result, by id
+        self._keys.are_known = True
         for entry in known:
             for _ in self._entry(entry):
                 pass
+        self._keys.are_known = False
 
     def read(self, event: Event | LiveEvent) -> Iterator[Change]:
         """The changes that an event brings about."""

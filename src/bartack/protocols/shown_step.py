@@ -5,7 +5,7 @@ is dropped, and if they contradict each other the step is voided and shown again
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Literal
 
 from bartack.nouns.deltas import MessageDelta, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
@@ -35,11 +35,13 @@ _PROVIDER_ID = "providerToolCallId"  # metadata of a call whose id was taken: th
 
 
 class Keys:
-    """The keys of one stream."""
+    """The keys of one stream. `taken` are those of calls that the window shows from an earlier stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Iterable[str] = ()) -> None:
         self._texts = 0
         self._calls: set[str] = set()
+        self._taken = frozenset(taken)
+        self.are_known = False  # the calls that get keys are among those in the window
 
     def for_text(self) -> str:
         """A new key for a text."""
@@ -48,11 +50,25 @@ class Keys:
 
     def for_call(self, call_id: str) -> str:
         """The id of a call, or a variant of it if it is taken."""
+        key = self._variant(call_id, self._calls | self._taken)
+        self._calls.add(key)
+        return key
+
+    def for_stored(self, call: ToolCall) -> str:
+        """The key of a stored call. One that was shown before it was stored has a variant of the model's id for it."""
+        if not self.are_known:
+            return self.for_call(call.tool_call_id)
+        given = str((call.metadata or {}).get(_PROVIDER_ID, call.tool_call_id))
+        shown = self._variant(given, self._calls)
+        key = shown if shown in self._taken and call.tool_call_id not in self._taken else call.tool_call_id
+        self._calls.add(key)
+        return key
+
+    def _variant(self, call_id: str, used: Set[str]) -> str:
         key, number = call_id, 1
-        while key in self._calls:
+        while key in used:
             number += 1
             key = f"{call_id}~{number}"
-        self._calls.add(key)
         return key
 
     def free(self, key: str) -> None:
@@ -140,7 +156,8 @@ class ShownStep:
                 if delta.text_delta:
                     yield self._grow_text(delta.text_delta)
             case ToolCallStart():
-                yield from self._start_call(delta.tool_call_id, delta.tool_name, delta.executed_by)
+                key = self._keys.for_call(delta.tool_call_id)
+                yield from self._start_call(key, delta.tool_call_id, delta.tool_name, delta.executed_by)
             case ToolCallArgs():
                 if delta.args_text_delta:
                     yield self._grow_call(self.calls[delta.tool_call_id], delta.args_text_delta)
@@ -170,9 +187,11 @@ class ShownStep:
             text.is_open = False
             yield TextEnded(text.key, text.kind)
 
-    def _start_call(self, call_id: str, tool_name: str, executed_by: Literal["client", "provider"]) -> Iterator[Change]:
+    def _start_call(
+        self, key: str, call_id: str, tool_name: str, executed_by: Literal["client", "provider"]
+    ) -> Iterator[Change]:
         yield from self._end_text()
-        call = ShownCall(self._keys.for_call(call_id), call_id, tool_name, executed_by == "provider")
+        call = ShownCall(key, call_id, tool_name, executed_by == "provider")
         self._parts.append(call)
         self.calls[call_id] = call
         yield CallStarted(call.key, tool_name, call.by_provider)
@@ -236,7 +255,8 @@ class ShownStep:
                 yield from self._start_text("text" if isinstance(part, Text) else "thinking")
             else:
                 assert isinstance(part, ToolCall)
-                yield from self._start_call(part.tool_call_id, part.tool_name, part.executed_by)
+                key = self._keys.for_stored(part)
+                yield from self._start_call(key, part.tool_call_id, part.tool_name, part.executed_by)
             yield from self._complete(self._parts[-1], part, bad_args, open_calls)
         if is_final:
             yield from self._end_text()
