@@ -18,6 +18,7 @@ from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import assistant, system, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.testing import check_stream
+from bartack.tools import file_tools
 from tests.models.scripted_engine import ScriptedEngine
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -265,7 +266,8 @@ async def test_a_demo_model_gets_short_instructions_and_gives_short_answers() ->
 
 async def test_what_is_too_hard_for_a_demo_model_is_refused_at_once() -> None:
     engine = ScriptedEngine(["too_hard("])
-    answer = await check_stream(local(engine), [user("Rewrite everything")], tool_specs=TOOLS)
+    tools = tuple(tool.spec for tool in file_tools())
+    answer = await check_stream(local(engine), [user("Rewrite everything")], tool_specs=tools)
     assert answer.message is not None
     assert "too hard for me" in answer.message.text
     assert "ANTHROPIC_API_KEY" in answer.message.text

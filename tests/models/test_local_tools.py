@@ -254,15 +254,17 @@ def test_thinking_is_omitted_and_files_are_named() -> None:
 
 
 def test_only_a_demo_model_that_may_decline_may_refuse() -> None:
-    route = Route((LOOK,), may_decline=True)
+    listing = ToolSpec("list_files", {"type": "object", "properties": {}})
+    route = Route((listing,), may_decline=True)
     assert hard_word(route) is None
     assert not is_refused(route, "too_hard(")
     demo = route._replace(may_refuse=True)
     assert is_refused(demo, "too_hard(")
     assert not is_refused(demo, "talk(")
     assert hard_word(demo._replace(may_decline=False)) is None
+    assert hard_word(demo._replace(tools=(listing, LOOK))) is None  # what tools of a program can do is not known
     body = router_body(ASKED, demo)
-    assert body["grammar"] == 'root ::= "look(" | "talk(" | "too_hard("'
+    assert body["grammar"] == 'root ::= "list_files(" | "talk(" | "too_hard("'
     assert "too_hard()" in [turn["content"] for turn in body["messages"]]
 
 
@@ -296,3 +298,11 @@ def test_a_failed_call_with_invented_arguments_is_left_out(request_text: str, is
     ]
     assert without_wrong_guess(history) == (history[:1] if is_dropped else history)
     assert without_wrong_guess(history[:1]) == history[:1]
+
+
+@pytest.mark.parametrize(("tool", "code"), [("run_command", "tool_failed"), ("read_file", "tool_denied")])
+def test_what_was_denied_or_would_have_acted_is_never_left_out(tool: str, code: str) -> None:
+    call = assistant(ToolCall("c1", tool, {"path": "invented"}))
+    failed = tool_message(ToolResult("c1", "no", is_error=True, error_code=ErrorCode(code)))
+    history = [user("Who wrote Hamlet?"), call, failed]
+    assert without_wrong_guess(history) == history

@@ -121,7 +121,8 @@ def test_a_paused_run_continues_as_another_run_of_the_client(plan: Plan) -> None
     for number, part in enumerate(run.parts):
         played(AgUiStream("t", f"r{number}", messages=client.messages, known=known), part, client)
         assert client.outcome is not None or client.error is not None
-        assert bool(client.interrupts) == (part is not run.parts[-1])
+        if client.error is None:  # after an error, a client keeps the interrupts of its run before
+            assert bool(client.interrupts) == (part is not run.parts[-1])
         known = [entry for entry in run.entries if entry.seq <= last_seq(part, known)]
     assert normal(client.messages) == normal(expected(run))
 

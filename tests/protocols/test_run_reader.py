@@ -23,6 +23,7 @@ from bartack.nouns.parts import Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.tables import AgentStatus
 from bartack.protocols import changes as c
 from bartack.protocols.run_reader import RunReader
+from bartack.protocols.shown_step import Keys
 from bartack.session.run_state import WAITING
 from bartack.store.live import LiveDeltas, LiveEntry, LiveReset
 from tests.protocols.events import (
@@ -427,3 +428,15 @@ def test_two_failures_in_a_row_leave_nothing_of_the_first() -> None:
         log(RunEnded("failed", error=BUSY)),
     ]
     assert shown(read(events)) == "It sn|"
+
+
+def test_calls_keep_the_keys_that_the_window_has_when_the_run_continues() -> None:
+    first = ToolCall("call_0", "quick", {})
+    second = ToolCall("stored-id", "asked", {}, metadata={"providerToolCallId": "call_0"})
+    for taken, key in ((["call_0", "call_0~2"], "call_0~2"), (["call_0", "stored-id"], "stored-id")):
+        keys = Keys(taken)
+        keys.are_known = True
+        assert [keys.for_stored(first), keys.for_stored(second)] == ["call_0", key]
+        keys.are_known = False
+        assert keys.for_call("call_0") not in taken
+        assert keys.for_stored(second) not in taken or key == "call_0~2"

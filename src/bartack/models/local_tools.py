@@ -89,6 +89,7 @@ _REQUESTS: dict[str, tuple[tuple[str, Json], ...]] = {  # for the tools of `bart
 }
 
 
+_READING = frozenset({"read_file", "list_files", "search_files"})
 _WORD = re.compile(r"[^\W\d_]{3,}")
 # Words of questions that say nothing about their subject.
 _COMMON_WORDS = """
@@ -184,8 +185,12 @@ def talk_word(route: Route) -> str | None:
 
 
 def hard_word(route: Route) -> str | None:
-    """The router's word for a request that the model should refuse; None if it may not."""
-    return "too_hard" if route.may_refuse and talk_word(route) is not None else None
+    """The router's word for a request that the model should refuse; None if it may not.
+
+    With tools of a program nothing is too hard: what they can do is not known here.
+    """
+    has_own_tools = any(tool.name not in _REQUESTS for tool in route.tools)
+    return "too_hard" if route.may_refuse and not has_own_tools and talk_word(route) is not None else None
 
 
 def is_refused(route: Route, output: str) -> bool:
@@ -311,12 +316,16 @@ def without_wrong_guess(messages: Sequence[Message]) -> Sequence[Message]:
     """The conversation without its last call, if that failed and its arguments were not in the request.
 
     A small router sometimes takes a question of general knowledge for one about a file, and invents the name of the
-    file. Then the question itself is answered, and not the failure explained.
+    file. Then the question itself is answered, and not the failure explained. What a person denied, or what would have
+    changed something, is never left out.
     """
     if len(messages) < 2 or messages[-1].role != "tool" or not all(one.is_error for one in messages[-1].tool_results):
         return messages
     asked = _last_request(messages).lower()
-    given = [value for call in messages[-2].tool_calls for value in call.arguments.values()]
+    calls, results = messages[-2].tool_calls, messages[-1].tool_results
+    if any(call.tool_name not in _READING for call in calls) or any(one.error_code == "tool_denied" for one in results):
+        return messages
+    given = [value for call in calls for value in call.arguments.values()]
     # A name with a space is hardly one of a file: "good morning" to be translated, or "17 * 23".
     is_guess = not any(isinstance(value, str) and " " not in value and value.lower() in asked for value in given)
     return messages[:-2] if is_guess else messages
