@@ -1,4 +1,4 @@
-"""`DbosQueue` on a real server: jobs, limits, schedules and cancellation, and the workflows of a process that died."""
+"""`DbosQueue` on a real server: jobs, limits, schedules and cancellation; `make chaos` kills its processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

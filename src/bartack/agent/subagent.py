@@ -123,7 +123,7 @@ async def _resumed(agent: "Agent[Any, Any]", call: OpenCall, session: str, setti
         if one.posted is not None:
             with suppress(Conflict, NotFound):  # it has been passed on before
                 await agent.post_result(session, inner_id, one.posted.result, posted_by=one.posted.posted_by)
-    # Only the run that holds the outer session works on the inner one, so whoever had that before is gone.
+    # Only the run that holds the outer session works on the inner one, so its earlier owner is gone.
     settings["takeover"] = True
     return agent.resume_stream(session, **settings)
 

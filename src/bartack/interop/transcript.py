@@ -26,7 +26,7 @@ __all__ = ["START", "Files", "Outcome", "Problem", "Record", "Report", "Step", "
 
 Files = Mapping[str, bytes]  # the files of one session by their names, which use forward slashes
 
-START: Final = -1  # the parent of a step that begins a conversation anew
+START: Final = -1  # the parent of a step that begins another conversation
 
 _MAX_ID = 240  # bytes, URL-encoded (bartack.store.append)
 _PLAIN = re.compile(rb"[A-Za-z0-9_.~-]")  # written as they are in a URL, all others as three characters

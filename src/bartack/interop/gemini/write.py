@@ -164,7 +164,7 @@ def _folder(outgoing: Outgoing) -> str:
 
 
 def _joined(name: str, data: bytes, new: bytes) -> bytes | None:
-    """The file with new lines; the single object of old versions is written anew, as lines."""
+    """The file with new lines; the single object of old versions is rewritten as lines."""
     return with_lines(name, data, new) if name.endswith(".jsonl") else None
 
 
