@@ -6,14 +6,14 @@ Tests pass a fake clock and counted random bits, which makes everything downstre
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from bartack.nouns.ids import uuid7
 
 __all__ = ["Environment"]
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+_now: Callable[[], datetime] = partial(datetime.now, UTC)  # called for every delta
 
 
 def _random() -> int:

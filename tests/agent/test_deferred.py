@@ -141,7 +141,8 @@ async def test_only_the_first_result_of_an_open_deferred_call_is_accepted() -> N
         for unknown in ("c2", "c3"):  # not deferred, and not a call
             with pytest.raises(NotFound, match="not waiting for a result"):
                 await post_result(store, SESSION, unknown, "no")
-        await post_result(store, SESSION, "c1", "yes")
+        posted = await post_result(store, SESSION, "c1", "yes")
+        assert await post_result(store, SESSION, "c1", "yes") == posted  # as if the first attempt had failed
         with pytest.raises(Conflict, match="already has a result"):
             await post_result(store, SESSION, "c1", "again")
         waiting.proceed.set()

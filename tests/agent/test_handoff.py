@@ -134,7 +134,7 @@ async def test_a_run_that_another_agent_took_over_is_not_resumed_without_it() ->
         copy = MemoryStore()
         await copy.append(SESSION, entries[:end], None)
         alone, _, own = make(["never"], weather, name="reception", store=copy)
-        with pytest.raises(AgentError, match="is one of agent 'billing', to which agent 'reception' has no handoff"):
+        with pytest.raises(AgentError, match="belongs to agent 'billing', and agent 'reception' has no handoff to it"):
             await alone.resume(SESSION)
         assert (own.calls, len(await copy.load(SESSION))) == ([], end)
         refused += 1
@@ -149,7 +149,7 @@ async def test_a_handoff_to_an_agent_that_is_not_reachable_fails_the_run() -> No
         return ToolOutput("Passed on.", metadata={HANDOFF: "billing"})
 
     reception, store, _ = make([assistant(ToolCall("f", "forward", {}))], forward)
-    with pytest.raises(AgentError, match="is one of agent 'billing', to which this agent has no handoff"):
+    with pytest.raises(AgentError, match="belongs to agent 'billing', and this agent has no handoff to it"):
         await reception.run("Where is my refund?", session=SESSION)
     await check_session(store)
 

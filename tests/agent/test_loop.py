@@ -154,6 +154,29 @@ async def test_a_run_that_was_not_entered_has_neither_events_nor_a_result() -> N
             pass
     with pytest.raises(AgentError, match="Enter it first"):
         await run.wait()
+    with pytest.raises(AgentError, match="Enter it first"):
+        run.run_id
+
+
+async def test_the_id_of_a_run_is_known_as_soon_as_it_is_entered() -> None:
+    agent, _, model = make(["Rain.", "never"])
+    async with agent.stream("Rain?", session=SESSION) as run:
+        run_id = run.run_id
+        assert (await run.wait()).run_id == run_id == run.run_id
+    async with agent.resume_stream(SESSION) as again:
+        assert again.run_id == run_id
+    assert len(model.calls) == 1
+
+
+async def test_a_run_can_be_entered_only_once() -> None:
+    agent, store, model = make(["Rain.", "never"])
+    run = agent.stream("Rain?", session=SESSION)
+    await collected(run)
+    before = await store.load(SESSION)
+    with pytest.raises(AgentError, match="only once"):
+        await run.__aenter__()
+    assert await store.load(SESSION) == before
+    assert len(model.calls) == 1
 
 
 async def test_the_text_of_the_deltas_is_the_text_of_the_answers() -> None:

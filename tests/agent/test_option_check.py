@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[Any, str]] = {  # of an agent
     "a bare tool": ({"tools": weather}, "tools must be a list .*, not the tool 'weather'; write \\[weather\\]"),
     "a bare function": ({"tools": no_parameter}, "tools must be a list .*, not the function no_parameter"),
     "no tools": ({"tools": None}, "tools must be a list .*, not None"),
-    "a number": ({"instructions": 3}, "instructions must be a text, or a function .*, not 3"),
+    "a number": ({"instructions": 3}, "instructions must be a string, or a function .*, not 3"),
     "no parameter": ({"instructions": no_parameter}, "instructions must be .* takes the PromptContext"),
     "a retry count": ({"retry": 3}, "retry must be a RetryPolicy, not 3"),
     "hooks as a dict": (
@@ -56,8 +56,12 @@ WRONG: dict[str, tuple[Any, str]] = {  # of an agent
     "a lease of text": ({"lease_s": "long"}, "lease_s must be a positive number of seconds"),
     "repeats of truth": ({"max_repeats": True}, "max_repeats must be a positive number, not True"),
     "no lease": ({"lease_s": 0}, "lease_s must be a positive number of seconds, not 0"),
+    "an async policy": (
+        {"approval": nothing_async},
+        "approval must be a regular function .* not the function nothing_async",
+    ),
     "a negative time": ({"approval_timeout_ms": -5}, "approval_timeout_ms must be a positive number of milliseconds"),
-    "a name": ({"name": 3}, "name must be a text"),
+    "a name": ({"name": 3}, "name must be a string"),
 }
 WRONG_IN_RUN: dict[str, tuple[Any, str]] = {
     "settings as a class": (
@@ -126,16 +130,14 @@ def test_a_wrong_time_limit_of_a_tool_is_named(timeout_ms: Any) -> None:
 
 @pytest.mark.parametrize("name", [3, "", None])
 def test_a_wrong_name_of_a_tool_is_refused(name: Any) -> None:
-    with pytest.raises(BartackError, match="A tool needs a name, which is a text; got") as caught:
+    with pytest.raises(BartackError, match="A tool needs a name, which is a string; got") as caught:
         make([])[0].as_tool(name, "Finds things out.")
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize("to", ["billing", 3, None, Agent])
 def test_a_handoff_is_to_an_agent(to: Any) -> None:
-    with pytest.raises(
-        BartackError, match="A handoff is to an agent or to a function that returns one, not to"
-    ) as caught:
+    with pytest.raises(BartackError, match="A handoff needs an agent or a function that returns one, not") as caught:
         handoff(to, "Handles refunds.")
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
@@ -143,7 +145,7 @@ def test_a_handoff_is_to_an_agent(to: Any) -> None:
 @pytest.mark.parametrize("function", [nothing, nothing_async])
 async def test_instructions_that_return_nothing_are_named(function: Any) -> None:
     agent, store, _ = make(["never"], instructions=function)
-    with pytest.raises(PartValidationError, match="The instructions function returned None instead of a text"):
+    with pytest.raises(PartValidationError, match="The instructions function returned None instead of a string"):
         await agent.run("Go")
     assert (await store.sessions()).items == ()
 

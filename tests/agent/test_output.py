@@ -294,6 +294,11 @@ async def test_the_output_of_a_function_is_what_it_returns() -> None:
     assert "Expected `str`, got `int`" in model.calls[2].messages[-1].text
 
 
+def test_a_value_is_no_output_type() -> None:
+    with pytest.raises(PartValidationError, match="this is a value; pass the class Named"):
+        Agent(ScriptedModel([]), output_type=Named("Paris"))  # type: ignore[call-overload]
+
+
 def test_an_output_has_one_source() -> None:
     def find(city: str) -> Place:
         return Place(city)

@@ -286,11 +286,11 @@ async def test_a_call_without_a_question_and_one_with_a_result_cannot_be_decided
     agent, store, _ = make([wait_call(), "Done."], waiting.tool)
     task = asyncio.create_task(agent.run("Go", session=SESSION))
     await within(waiting.started.wait())
-    with pytest.raises(Conflict, match="acted upon"):
+    with pytest.raises(Conflict, match="already acted on"):
         await decide(store, SESSION, "c1", Decision("approve"))
     waiting.proceed.set()
     await within(task)
-    with pytest.raises(Conflict, match="acted upon"):
+    with pytest.raises(Conflict, match="already acted on"):
         await decide(store, SESSION, "c1", Decision("approve"))
 
 

@@ -187,7 +187,7 @@ async def test_metadata_is_stored_at_the_start_of_the_run() -> None:
 
 async def test_an_unknown_setting_is_refused() -> None:
     agent, _, _ = make(["never"])
-    with pytest.raises(PartValidationError, match="Unknown setting 'warmth' of a run; known are deps, model"):
+    with pytest.raises(PartValidationError, match="Unknown run setting 'warmth'; known settings: deps, model"):
         agent.stream("Go", warmth=1)  # type: ignore[call-arg]
 
 
@@ -230,7 +230,7 @@ async def test_a_history_is_for_a_new_session_only() -> None:
     agent, store, _ = make(["Hi.", "never"])
     await agent.run("Go", session=SESSION)
     before = await facts(store)
-    with pytest.raises(AgentError, match="has a history already"):
+    with pytest.raises(AgentError, match="already has a history"):
         await agent.run("Go", session=SESSION, history=HISTORY)
     assert await facts(store) == before
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from bartack import (
     AgentConfig,
     AgentStatus,
+    BartackError,
     ErrorCode,
     LoopConfig,
     Message,
@@ -45,6 +46,12 @@ def as_research(agent: Agent[Any, Any]) -> ToolDefinition:
 def costly(message: Message | str, tokens: int, cost: float | None = None) -> Message:
     made = assistant(message) if isinstance(message, str) else message
     return replace(made, meta=Meta(usage=Usage(tokens, 0, cost=cost)))
+
+
+def test_an_agent_among_the_tools_is_refused_with_advice() -> None:
+    inner: Any = Agent(ScriptedModel([]))
+    with pytest.raises(BartackError, match=r"not Agent; use agent\.as_tool\(name, description\)"):
+        Agent(ScriptedModel([]), tools=[inner])
 
 
 async def test_an_agent_can_be_a_tool_of_another() -> None:

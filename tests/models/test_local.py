@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bartack.app.plan import update_plan
 from bartack.models import LocalModel, Model, RequestMetadata, connect
 from bartack.nouns.config import SpecificTool, ToolSpec
 from bartack.nouns.deltas import Done, Start, TextDelta, ToolCallArgs, Usage
@@ -50,6 +51,15 @@ async def test_an_answer_is_streamed_with_its_usage() -> None:
     assert answer.message.meta is not None
     assert answer.message.meta.usage == Usage(10, 2, cache_read_tokens=4, cost=0.0)
     assert answer.message.meta.finish_reason == "stop"
+
+
+async def test_an_answer_that_repeats_itself_is_ended() -> None:
+    engine = ScriptedEngine(["The rain falls on and on.\n"] * 20)
+    answer = await check_stream(local(engine), [user("Write a poem")])
+    assert answer.message is not None
+    poem, _, note = answer.message.text.partition("\n\n")
+    assert poem.count("falls") == 3
+    assert note == "(I stopped here because I was repeating myself.)"
 
 
 async def test_settings_are_passed_to_the_engine() -> None:
@@ -265,14 +275,20 @@ async def test_a_demo_model_gets_short_instructions_and_gives_short_answers() ->
 
 
 async def test_what_is_too_hard_for_a_demo_model_is_refused_at_once() -> None:
-    engine = ScriptedEngine(["too_hard("])
-    tools = tuple(tool.spec for tool in file_tools())
+    engine = ScriptedEngine()
+    tools = tuple(tool.spec for tool in (*file_tools(), update_plan))  # as in the chat
     answer = await check_stream(local(engine), [user("Rewrite everything")], tool_specs=tools)
     assert answer.message is not None
     assert "too hard for me" in answer.message.text
     assert "ANTHROPIC_API_KEY" in answer.message.text
-    assert len(engine.bodies) == 1
-    assert '"too_hard("' in engine.bodies[0]["grammar"]
+    assert engine.bodies == []
+
+
+async def test_a_demo_model_is_asked_how_and_answers_without_choosing_a_tool() -> None:
+    engine = ScriptedEngine(["make test"])
+    tools = tuple(tool.spec for tool in file_tools())
+    await check_stream(local(engine), [system("About us."), user("How do I run the tests?")], tool_specs=tools)
+    assert [turn["content"] for turn in engine.bodies[0]["messages"]] == ["About us.", "How do I run the tests?"]
 
 
 async def test_a_model_without_tool_support_answers_directly() -> None:

@@ -39,9 +39,12 @@ pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (bartack[loc
 pytestmark = pytest.mark.xdist_group("local-model")  # one worker holds the weights, so memory stays bounded
 
 ROOT = Path(__file__).parents[2]
-PERSON = {
+PERSON = {  # with bounds: answers are random, and one without an end is cut at the limit
     "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 10},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
     "required": ["name", "age"],
     "additionalProperties": False,
 }

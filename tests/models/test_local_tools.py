@@ -1,5 +1,6 @@
 """Tool use for small models: the next step, the router, arguments, bounded schemas and plain histories."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from bartack.models.local_tools import (
     Route,
     arguments_body,
+    asks_how,
     bounded_schema,
     chosen_tool,
-    hard_word,
-    is_refused,
+    is_looping,
+    is_too_hard,
     latest_exchange,
     next_step,
     plain_history,
@@ -83,6 +85,50 @@ def test_the_router_grammar_allows_tool_names_and_talk() -> None:
     assert {"role": "assistant", "content": "tell_time()"} in turns
     assert {"role": "assistant", "content": "talk()"} in turns
     assert turns[-1] == {"role": "user", "content": "How is Rome?"}
+
+
+def test_a_request_that_names_a_file_is_not_plain_talk() -> None:
+    route = Route(tuple(tool.spec for tool in file_tools()), may_decline=True)
+    plain = router_body([user("Is Node.js fast, e.g. for 3.11?")], route)
+    named = router_body([user("explain src/app/main.py")], route)
+    assert plain["grammar"] == named["grammar"] + ' | "talk("'
+    assert plain["messages"][:-1] == named["messages"][:-1]  # which is read once for all requests
+    assert "talk(" in router_body([user("explain main.py")], Route((LOOK,), may_decline=True))["grammar"]
+
+
+def test_how_to_do_something_is_not_a_request_to_do_it() -> None:
+    route = Route(tuple(tool.spec for tool in file_tools()), may_decline=True)
+    assert asks_how([user("How do I run the tests?")], route)
+    assert asks_how([user(" how to undo a change")], route)
+    assert not asks_how([user("How do I run setup.py?")], route)
+    assert not asks_how([user("run the tests")], route)
+    assert not asks_how([user("How do I get there?")], Route((LOOK,), may_decline=True))
+
+
+def test_a_search_is_for_a_name_in_the_request() -> None:
+    search = next(tool.spec for tool in file_tools() if tool.name == "search_files")
+
+    def found(request_text: str, text: str) -> bool:
+        body = arguments_body([user(request_text)], search, max_tokens=9, max_result_tokens=9)
+        (pattern,) = body["response_format"]["json_schema"]["schema"]["properties"]["pattern"]["enum"]
+        return re.search(pattern, text) is not None
+
+    assert found("where is the function open_store?", "async def open_store(place)")
+    assert not found("where is the function open_store?", "await open_store(place)")
+    assert found("Where is MessageAssembler defined?", "class MessageAssembler:")
+    assert found("where is MessageAssembler used?", "one = MessageAssembler()")
+    assert found("what calls close()?", "pipe.close()")
+    free = arguments_body([user("find the word error in Python files")], search, max_tokens=9, max_result_tokens=9)
+    assert "enum" not in str(free)
+
+
+def test_an_answer_that_repeats_itself_is_recognised() -> None:
+    verse = "Autumn is a season, and autumn has a face.\n"
+    assert is_looping(verse * 3)
+    assert is_looping("Well, " + "der Herbst, " * 6)
+    assert not is_looping(verse * 2 + "It rains.\n")
+    assert not is_looping("| a | b |\n|---|---|---|---|---|---|---|---|---|")
+    assert not is_looping("ha ha")
 
 
 def test_a_router_that_must_choose_has_no_talk() -> None:
@@ -253,19 +299,48 @@ def test_thinking_is_omitted_and_files_are_named() -> None:
     assert plain[1:] == [("assistant", "Yes."), ("user", "So?")]
 
 
-def test_only_a_demo_model_that_may_decline_may_refuse() -> None:
-    listing = ToolSpec("list_files", {"type": "object", "properties": {}})
-    route = Route((listing,), may_decline=True)
-    assert hard_word(route) is None
-    assert not is_refused(route, "too_hard(")
-    demo = route._replace(may_refuse=True)
-    assert is_refused(demo, "too_hard(")
-    assert not is_refused(demo, "talk(")
-    assert hard_word(demo._replace(may_decline=False)) is None
-    assert hard_word(demo._replace(tools=(listing, LOOK))) is None  # what tools of a program can do is not known
-    body = router_body(ASKED, demo)
-    assert body["grammar"] == 'root ::= "list_files(" | "talk(" | "too_hard("'
-    assert "too_hard()" in [turn["content"] for turn in body["messages"]]
+FILES = Route(tuple(tool.spec for tool in file_tools()), may_decline=True)
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "Refactor src/app.py",
+        "please fix the failing tests",
+        "Could you add tests for the parser and commit them?",
+        "Deploy this\nto production",
+        "What's the weather today?",
+        "who is the president of France?",
+        "What time is it?",
+        "What is 17 * 23?",
+        "the square root of 1764",
+    ],
+)
+def test_work_in_steps_arithmetic_and_news_are_too_hard_for_a_demo_model(request_text: str) -> None:
+    assert is_too_hard([user("Hi"), assistant("Hello"), user(request_text)], FILES)
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "hi, how are you today?",
+        "fix the typo teh in guide.md",
+        "create a file tests.txt with hello in it",
+        "what does refactor.py do?",
+        "what is the time complexity of quicksort?",
+        "what is in the current directory?",
+        "what is 2 + 2?",
+        "show me lines 10-20 of 3/4.txt",
+    ],
+)
+def test_other_requests_are_left_to_the_router(request_text: str) -> None:
+    assert not is_too_hard([user(request_text)], FILES)
+
+
+def test_nothing_is_too_hard_with_tools_of_a_program_or_without_the_choice() -> None:
+    asked = [user("Refactor src/app.py")]
+    assert not is_too_hard(asked, Route((*FILES.tools, LOOK), may_decline=True))
+    assert not is_too_hard(asked, FILES._replace(may_decline=False))
 
 
 def test_a_long_result_keeps_its_beginning_and_what_the_request_asks_about() -> None:
@@ -298,6 +373,21 @@ def test_a_failed_call_with_invented_arguments_is_left_out(request_text: str, is
     ]
     assert without_wrong_guess(history) == (history[:1] if is_dropped else history)
     assert without_wrong_guess(history[:1]) == history[:1]
+
+
+def test_a_search_that_found_nothing_is_dropped_unless_its_word_was_in_the_request() -> None:
+    asked = user("How do I run the tests, and where is Parser?")
+    none = tool_message(ToolResult("c1", "No matches."))
+    guessed = [asked, assistant(ToolCall("c1", "search_files", {"pattern": "run tests"})), none]
+    named = [asked, assistant(ToolCall("c1", "search_files", {"pattern": "Parser"})), none]
+    assert without_wrong_guess(guessed) == [asked]
+    assert without_wrong_guess(named) == named
+
+
+def test_a_list_of_files_is_to_be_named() -> None:
+    listed = tool_message(ToolResult("c1", "a.py"))
+    history = [user("which files?"), assistant(ToolCall("c1", "list_files", {"path": "."})), listed]
+    assert "Write every name" in plain_history(history, max_result_tokens=99)[-1].text
 
 
 @pytest.mark.parametrize(("tool", "code"), [("run_command", "tool_failed"), ("read_file", "tool_denied")])

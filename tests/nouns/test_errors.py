@@ -20,6 +20,7 @@ from bartack.nouns.errors import (
     MissingRequiredField,
     ModelError,
     NotFound,
+    NothingToResume,
     PartValidationError,
     QueueFull,
     SessionInUse,
@@ -42,6 +43,7 @@ DEFAULT_CODES = {
     Conflict: ErrorCode.CONFLICT,
     SessionInUse: ErrorCode.CONFLICT,
     LeaseLost: ErrorCode.CONFLICT,
+    NothingToResume: ErrorCode.CONFLICT,
 }
 
 

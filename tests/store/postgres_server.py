@@ -101,6 +101,7 @@ async def _empty(schema: str) -> None:
         names = [record["tablename"] for record in tables if record["tablename"] != "schema_version"]
         deletes = "".join(f"DELETE FROM {schema}.{name};" for name in names)
         await connection.execute(f"SET session_replication_role = replica; {deletes}")  # disables the triggers
+        await connection.execute(f"DROP SCHEMA IF EXISTS {schema}_dbos CASCADE")  # of a queue engine
     finally:
         await connection.close()
 

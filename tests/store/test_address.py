@@ -141,6 +141,6 @@ async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, addre
 
 def test_the_default_store_needs_platformdirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "platformdirs", None)
-    with pytest.raises(StoreError, match="platformdirs") as caught:
+    with pytest.raises(StoreError, match=r"platformdirs: pip install 'bartack\[sqlite\]'") as caught:
         StoreAddress.parse(None)
     assert caught.value.code is ErrorCode.INVALID_CONFIG

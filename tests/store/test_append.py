@@ -52,7 +52,7 @@ REFUSALS: dict[str, Attempt] = {
     "already exists": lambda store, *_: store.create_session("s"),
     "The next seq of session": lambda store, header, last: store.append("s", following(header), last.id),
     "The last entry of session": lambda store, header, _: store.append("s", following(header), header.id),
-    "already stored with other content": lambda store, header, last: store.append(
+    "already stored with different content": lambda store, header, last: store.append(
         "s", [replace(following(last)[0], id=header.id)], last.id
     ),
     "'c' already has a result": lambda store, *_: add(store, "s", tool_message(ToolResult("c", "midnight"))),

@@ -146,7 +146,7 @@ async def test_a_redacted_session_arrives_without_its_content(store: SessionStor
 async def test_other_content_is_a_conflict(store: SessionStore) -> None:
     await store.append("s", SESSION, None)
     changed = [replace(entry, fact=Custom("changed", {})) if entry.seq == 3 else entry for entry in SESSION]
-    with pytest.raises(Conflict, match="is stored with other content"):
+    with pytest.raises(Conflict, match="is stored with different content"):
         await import_lines(store, [wire.encode(entry) for entry in changed])
 
 

@@ -6,7 +6,9 @@ from bartack.nouns.errors import StoreError
 from bartack.store.live import Position
 
 
-@pytest.mark.parametrize("position", ["x", "run:1", "run:a:1", "a:b:c:d:e", "run:1:2:x"])
+@pytest.mark.parametrize(
+    "position", ["x", "-1", "9" * 19, "\u0663", "run:1", "run:a:1", "a:b:c:d:e", "run:1:2:x", "a\nid: b:1:2"]
+)
 def test_an_invalid_position_is_refused(position: str) -> None:
     with pytest.raises(StoreError, match="Invalid position"):
         Position.parse(position)

@@ -1,6 +1,7 @@
 """What is specific to the PostgreSQL store: triggers, groups, settings, migrations, notifications."""
 
 import asyncio
+import gc
 import inspect
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -304,6 +305,28 @@ async def test_a_cancelled_append_does_not_affect_others(store: PostgresStore) -
     assert (await store.tail_of("s")).seq in (1, 2)
 
 
+async def test_a_cancelled_read_ends_by_itself(url: str) -> None:
+    """Cancelling a query opens another connection, and may lose this one."""
+    database = Database(url)
+    await database.open_pool()
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow(connection: Any) -> None:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            started.set()
+            await connection.execute("SELECT pg_sleep(0.2)")
+        ended.set()
+
+    reading = asyncio.create_task(database.read(slow, "reading"))
+    await started.wait()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    async with asyncio.timeout(HANG_S):
+        await ended.wait()
+    await database.close()
+
+
 async def test_a_lease_expires_although_the_clock_was_set_back(store: PostgresStore, database: Any) -> None:
     """A lease from before the clock of the server was set back by an hour."""
     await store.create_session("s")
@@ -494,3 +517,21 @@ def test_a_second_event_loop_is_refused(url: str) -> None:
                 asyncio.run(call())
         first.run(store.create_session("s"))
         first.run(store.close())
+
+
+async def test_a_read_that_fails_after_its_caller_was_cancelled_is_not_reported() -> None:
+    """As happens to many followers when a server restarts."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    database = Database("postgresql://nobody@127.0.0.1:1/none")
+    await database.open_pool()
+    reading = asyncio.create_task(database.read(lambda connection: connection.fetchval("SELECT 1"), "reading"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    (read,) = database._reads
+    reading.cancel()
+    await asyncio.wait([read, reading])
+    del read, reading
+    gc.collect()
+    assert reports == []
+    await database.close()

@@ -5,15 +5,18 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bartack import Agent
+from bartack.models import ScriptedModel
 from bartack.nouns.errors import StoreError
 from bartack.nouns.messages import user
 from bartack.store import SessionStore
 from bartack.store.sqlite import SqliteStore
-from tests.store.stores import KINDS, add, opener
+from tests.store.stores import PERSISTENT, add, opener
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +60,7 @@ async def test_released_locks_lose_entries_only_without_the_guard(tmp_path: Path
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PERSISTENT)
 def test_a_forked_process_gets_an_error_instead_of_waiting_forever(kind: str, fast_path: Path) -> None:
     open_store = opener(kind, fast_path)
 
@@ -68,16 +71,34 @@ def test_a_forked_process_gets_an_error_instead_of_waiting_forever(kind: str, fa
 
     with asyncio.Runner() as runner:
         store = runner.run(opened())
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:  # only this thread exists here, and nothing of pytest may run
-            os.write(writing, asyncio.run(_errors_of(store)).encode())
-            os._exit(0)
-        os.close(writing)
-        assert os.read(reading, 1000).decode() == "StoreError StoreError StoreError"
-        os.waitpid(child, 0)
+        assert _in_a_fork(lambda: asyncio.run(_errors_of(store))) == "StoreError StoreError StoreError"
         runner.run(add(store, "s", user("still usable here")))
         runner.run(store.close())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_a_copy_of_the_sessions_in_memory() -> None:
+    agent = Agent(ScriptedModel(["Hello.", "Hello again."]))
+    session = agent.run_sync("Hello").session_id
+    assert _in_a_fork(lambda: agent.run_sync("Hello", session=session).output) == "Hello again."
+    assert agent.run_sync("Hello", session=session).output == "Hello again."
+
+
+def _in_a_fork(work: Callable[[], str]) -> str:
+    """What the work returns in a forked process."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # only this thread exists here, and nothing of pytest may run
+        try:
+            os.write(writing, work().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as out:
+        text = out.read().decode()
+    os.waitpid(child, 0)
+    return text
 
 
 async def _errors_of(store: SessionStore) -> str:

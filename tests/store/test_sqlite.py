@@ -373,6 +373,22 @@ async def test_a_session_that_is_dropped_together_with_an_append_leaves_nothing_
     await store.close()
 
 
+async def test_a_reader_that_is_stopped_delays_the_removal_of_content_but_not_of_the_records_of_workers(
+    tmp_path: Path,
+) -> None:
+    store = await SqliteStore.open(tmp_path / "db", wait_s=0.2)
+    for name in ("s", "bartack:worker:1"):
+        await store.create_session(name)
+    stopped = apsw.Connection(str(tmp_path / "db"), flags=apsw.SQLITE_OPEN_READONLY)
+    stopped.execute("BEGIN")
+    stopped.execute("SELECT count(*) FROM session").fetchall()
+    await store.drop_session("bartack:worker:1")
+    with pytest.raises(StoreError, match="a reader prevents"):
+        await store.drop_session("s")
+    stopped.close()
+    await store.close()
+
+
 async def test_an_append_that_the_database_refuses_leaves_the_session_as_it_was_for_the_next_one(
     tmp_path: Path,
 ) -> None:

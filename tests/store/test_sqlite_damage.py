@@ -71,9 +71,9 @@ DAMAGE = {
     "INSERT INTO search (rowid, words) VALUES (99, 'x')": "the search index contains an entry that does not exist",
     "DELETE FROM session WHERE number = 2": "entry has rows of a session that does not exist",
     "INSERT INTO purging VALUES (1)": "a deletion was not finished",
-    "CREATE TRIGGER more AFTER INSERT ON entry BEGIN SELECT 1; END": "the trigger more is not one of ours",
+    "CREATE TRIGGER more AFTER INSERT ON entry BEGIN SELECT 1; END": "the trigger more does not belong to the store",
     "DROP INDEX session_by_time": "the index session_by_time was altered, or is missing",
-    "INSERT INTO schema_version VALUES (0)": "the recorded schema versions are [0, 1]",
+    "INSERT INTO schema_version VALUES (0)": "the recorded schema versions are [0, 1, 2]",
 }
 
 

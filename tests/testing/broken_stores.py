@@ -147,10 +147,10 @@ class RepeatsAnEntry(MemoryStore):
 class FindsRedactedContent(MemoryStore):
     """Searches what is stored, without regard to redactions."""
 
-    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
+    async def search(self, text: str, limit: int = 50, *, prefix: str = "") -> tuple[Hit, ...]:
         for log in self._logs.all():
             log._hidden = set()
-        return await super().search(text, limit)
+        return await super().search(text, limit, prefix=prefix)
 
 
 class WritesAnyJournal(MemoryStore):

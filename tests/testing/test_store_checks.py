@@ -49,6 +49,7 @@ RULES: dict[type[MemoryStore], tuple[str, ...]] = {
         "anyone may append requests to a live run",
         "redacted content is never returned",
         "the journal of a stored answer is ignored",
+        "a session can be renamed",
     ),
     broken.IgnoresIdempotence: (
         "repeating an append has no effect",
@@ -61,7 +62,7 @@ RULES: dict[type[MemoryStore], tuple[str, ...]] = {
     broken.AlwaysTakesOver: ("a lease has one owner at a time", "a refused claim leaves no trace"),
     broken.ForgetsExpiry: ("an expired lease is not held", "a lease is known while it is held"),
     broken.RepeatsAnEntry: ("a follower gets every entry once", "redacted content is never returned"),
-    broken.FindsRedactedContent: ("redacted content is never returned",),
+    broken.FindsRedactedContent: ("redacted content is never returned", "a session can be renamed"),
     broken.WritesAnyJournal: ("only the owner writes the journal",),
     broken.KeepsTheJournal: ("a dropped session leaves no journal",),
 }

@@ -203,6 +203,23 @@ async def test_an_approver_that_raises_denies_the_call() -> None:
     assert ran == []
 
 
+class _PlainApprover:
+    def decide(self, _: ApprovalRequired) -> Decision:
+        return Decision("approve")
+
+
+async def _approved(_: ApprovalRequired) -> Any:
+    return True
+
+
+@pytest.mark.parametrize("approver", [_PlainApprover(), FunctionApprover(_approved)])
+async def test_an_approver_that_returns_no_decision_denies_the_call(approver: Any) -> None:
+    result = await Bench(pay, approver=approver).one("pay", amount=1)
+    assert result.error_code is ErrorCode.TOOL_DENIED
+    assert "decide() must be a coroutine function that returns a Decision or None" in str(result.content)
+    assert ran == []
+
+
 async def test_an_abort_decision_stops_the_whole_round() -> None:
     @tool
     async def slow() -> None:

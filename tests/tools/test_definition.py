@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Optional
 
 import jsonschema
@@ -55,7 +57,9 @@ def plan(
     """Plan a trip,
     from door to door.
 
-    This paragraph is for programmers.
+    Use it only if the user asks for a trip:
+    - by car
+    - by train
 
     Args:
         trip: Where to go.
@@ -101,7 +105,9 @@ def test_schema_of_a_rich_signature_has_descriptions_and_defaults() -> None:
     assert shapes["note"] == {"type": "string", "description": "Anything else.", "default": ""}
     assert schema["$defs"]["Place"]["properties"]["height"]["minimum"] == 0
     assert "Arguments" not in schema["$defs"]
-    assert plan.description == "Plan a trip, from door to door."
+    assert plan.description == (
+        "Plan a trip,\nfrom door to door.\n\nUse it only if the user asks for a trip:\n- by car\n- by train"
+    )
 
 
 def test_the_schema_accepts_what_the_reader_accepts() -> None:
@@ -189,6 +195,51 @@ def test_param_lines_describe_parameters_too() -> None:
     assert shapes["deep"]["description"] == "Under things too."
 
 
+def test_sections_that_are_underlined_describe_parameters_too() -> None:
+    @tool
+    def look(where: str, deep: bool = False, long: int = 1) -> None:
+        """Look around.
+
+        Notes: take your time.
+
+        Parameters
+        ----------
+        where : str
+            The place
+            to look at.
+        deep: bool, optional
+            Under things too.
+        long
+            In hours.
+
+        Returns
+        -------
+        None
+
+        Notes
+        -----
+        deep : this describes nothing
+        """
+
+    assert look.description == "Look around.\n\nNotes: take your time."
+    shapes = look.parameter_schema["properties"]
+    assert shapes["where"]["description"] == "The place to look at."
+    assert shapes["deep"]["description"] == "Under things too."
+    assert shapes["long"]["description"] == "In hours."
+
+
+def test_a_description_may_begin_with_what_is_returned() -> None:
+    @tool
+    def look() -> None:
+        """Returns: the view.
+
+        Raises:
+            OSError: In the dark.
+        """
+
+    assert look.description == "Returns: the view."
+
+
 def test_a_function_without_a_docstring_has_no_description() -> None:
     @tool
     def bare() -> None: ...
@@ -211,7 +262,7 @@ def _varied(*names: str) -> None: ...
 def _positional(name: str, /) -> None: ...
 
 
-def _odd(thing: Callable[[], int]) -> None: ...
+def _odd(name: str, thing: Callable[[], int]) -> None: ...
 
 
 def _generator() -> Any:
@@ -226,14 +277,121 @@ def _lost(x: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F
 
 
 @pytest.mark.parametrize(
-    "function", [_untyped(), _varied, _positional, _odd, _generator, _async_generator, _lost], ids=lambda f: f.__name__
+    "function",
+    [_untyped(), _varied, _positional, _odd, _generator, _async_generator, _lost, dict],
+    ids=lambda f: f.__name__,
 )
 def test_a_function_that_a_model_could_not_call_is_refused_at_definition(function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="tool"):
         tool(function)
 
 
-@pytest.mark.parametrize("wrong", [{"name": ""}, {"timeout_ms": 0}, {"retries": -1}, {"max_output_chars": 0}])
+def test_a_name_without_its_keyword_is_refused() -> None:
+    with pytest.raises(TypeError, match="@tool takes a function, not 'weather'; pass a name as name="):
+        tool("weather")  # type: ignore[call-overload]
+
+
+def test_a_parameter_of_an_unsupported_type_is_named() -> None:
+    with pytest.raises(TypeError) as caught:
+        tool(_odd)
+    assert str(caught.value) == (
+        "tool '_odd': parameter 'thing': type <class 'collections.abc.Callable'> is not supported; "
+        "use built-in types, enums, dataclasses, TypedDicts, msgspec structs or pydantic models"
+    )
+
+
+def test_a_method_needs_its_object() -> None:
+    class Shop:
+        def order(self, title: str) -> str:
+            return title
+
+    with pytest.raises(TypeError, match=r"'self' has no type hint; pass the method of an object"):
+        tool(Shop.order)
+    assert tool(Shop().order).read_arguments({"title": "Bar tacks"}) == {"title": "Bar tacks"}
+
+
+@pytest.mark.parametrize("name", [None, "the weather", "météo", "weather.get"])
+def test_a_name_that_providers_refuse_is_refused_at_definition(name: str | None) -> None:
+    with pytest.raises(TypeError, match="letters, digits, _ and -"):
+        tool(name=name)(lambda: None)
+    assert tool(name="get-weather_2")(lambda: None).name == "get-weather_2"
+
+
+async def test_an_object_that_can_be_called_can_be_a_tool() -> None:
+    class Search:
+        """Holds an index."""
+
+        async def __call__(self, query: str, ctx: ToolContext) -> str:
+            """Search the index."""
+            return f"{query} {ctx.tool_name}"
+
+    class Find(Search):
+        """Find a book."""
+
+        async def __call__(self, query: str, ctx: ToolContext) -> str:
+            return "found"
+
+    assert tool(Find()).description == "Find a book."
+    definition = tool(Search())
+    assert (definition.name, definition.description, definition.is_async) == ("Search", "Search the index.", True)
+    assert await definition.execute({"query": "x"}, ToolContext(tool_name="Search")) == "x Search"
+
+
+async def test_what_a_partial_has_set_is_hidden_from_the_model() -> None:
+    async def order(customer: str, title: str, copies: int = 1) -> str:
+        """Order a book."""
+        return f"{customer}: {copies} x {title}"
+
+    for bound in (partial(order, "ann"), partial(order, customer="ann")):
+        definition = tool(bound)
+        assert (definition.name, definition.description, definition.is_async) == ("order", "Order a book.", True)
+        assert list(definition.parameter_schema["properties"]) == ["title", "copies"]
+        assert await definition.execute({"title": "Bar tacks"}, ToolContext()) == "ann: 1 x Bar tacks"
+        with pytest.raises(ToolError):
+            definition.read_arguments({"title": "Bar tacks", "customer": "bob"})
+
+
+@pytest.mark.parametrize("hint", [ToolContext | None, Annotated[ToolContext[int], "the run"]])
+def test_a_context_may_be_optional_or_annotated(hint: Any) -> None:
+    def f(x: int, ctx: hint = None) -> Any:
+        return ctx
+
+    definition = tool(f)
+    context = ToolContext[int]()
+    assert list(definition.parameter_schema["properties"]) == ["x"]
+    assert definition.execute({"x": 1}, context) is context
+
+
+def test_a_default_of_none_makes_null_valid() -> None:
+    def f(x: str = None, y: Annotated[int | None, "A number."] = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+
+    definition = tool(f)
+    null = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
+    assert definition.parameter_schema["properties"]["x"] == null
+    assert definition.read_arguments({"x": None, "y": None}) == {"x": None, "y": None}
+
+
+def test_paths_and_objects_can_be_parameters() -> None:
+    def f(path: Path, others: list[PurePosixPath] | None = None, data: object = None) -> None: ...
+
+    definition = tool(f)
+    shapes = definition.parameter_schema["properties"]
+    assert shapes["path"] == {"type": "string", "format": "path"}
+    assert shapes["data"] == {"default": None}
+    values = {"path": "a/b", "others": ["c"], "data": [1]}
+    assert definition.read_arguments(values) == {"path": Path("a/b"), "others": [PurePosixPath("c")], "data": [1]}
+    with pytest.raises(ToolError, match="Expected `str`, got `int`"):
+        definition.read_arguments({"path": 1})
+
+
+async def _later(arguments: dict[str, Any]) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"name": ""}, {"timeout_ms": 0}, {"retries": -1}, {"max_output_chars": 0}, {"requires_approval": _later}],
+)
 def test_an_invalid_definition_is_refused(wrong: dict[str, Any]) -> None:
     good: dict[str, Any] = {"name": "x", "description": "", "parameter_schema": {}, "execute": lambda values, _: values}
     ToolDefinition(**good)

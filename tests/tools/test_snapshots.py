@@ -1,6 +1,8 @@
 """Snapshots of a git work tree: the same files give the same name, and the repository is not touched."""
 
+import gc
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,18 @@ def test_forbidden_files_are_not_read(repository: Path) -> None:
     (repository / "sessions.db").write_text("x")
     assert snapshots.take() == first
     snapshots.close()
+
+
+def test_nothing_is_left_behind_even_without_close(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = repository.parent / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    snapshots = GitSnapshots(repository)
+    assert snapshots.take() is not None
+    assert len(list(folder.iterdir())) == 1
+    del snapshots
+    gc.collect()
+    assert list(folder.iterdir()) == []
 
 
 def test_without_a_work_tree_there_are_no_snapshots(tmp_path: Path) -> None:

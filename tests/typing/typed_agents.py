@@ -1,6 +1,6 @@
 """Programs as users write them, as a type checker sees them. Checked by mypy and pyright, never run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, assert_never, assert_type
 
@@ -62,7 +62,9 @@ async def a_tool_is_still_the_function() -> None:
     assert_type(await order_status("7", ToolContext(deps=Shop({}))), str)
     assert_type(refund(5), ToolOutput)
     assert_type(picture(), bartack.Image)
-    assert_type(picture, Tool[[], bartack.Image])
+    assert_type(picture, Tool[Callable[[], bartack.Image]])
+    as_function: Callable[[int], ToolOutput] = refund
+    assert_type(as_function(5), ToolOutput)
     refund("5")  # type: ignore[arg-type]
     await order_status()  # type: ignore[call-arg]
     bartack.tool(timeout=5)  # type: ignore[call-overload]
@@ -81,6 +83,11 @@ async def later_instructions(context: PromptContext[Shop]) -> str:
 
 def support(model: Model) -> Agent[Shop, Answer]:
     return Agent(model, deps_type=Shop, tools=[order_status, refund], instructions=instructions, output_type=Answer)
+
+
+def support_with_a_list_of_tools(model: Model) -> Agent[Shop, str]:
+    tools = [order_status, refund, picture]
+    return Agent(model, deps_type=Shop, tools=tools)
 
 
 def serve(agent: Agent[Shop, Answer], shop: Shop) -> str:

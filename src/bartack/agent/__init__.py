@@ -1,4 +1,4 @@
-"""The agent: `Agent` runs a model with tools on stored sessions, and `Run` is one of its runs while it works."""
+"""The agent: `Agent` runs a model with tools on stored sessions, and `Run` is the handle of a run."""
 
 from bartack.agent.agent import Agent
 from bartack.agent.approvals import LiveApprover

@@ -56,6 +56,7 @@ from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.requests import ModelRequest
 from bartack.queues import Job, RunQueue, continue_run, submit
 from bartack.session.context import ContextFold, ContextInput, ContextManager
+from bartack.session.run_state import RunState
 from bartack.store import SessionStore
 from bartack.store.requests import (
     ThinkingLevel,
@@ -158,16 +159,16 @@ class Agent(Generic[Deps, Output]):
     ) -> None:
         """Accesses neither network nor disk.
 
-        `instructions` are a text, or a function that returns it for each run. `deps_type` says what runs pass as `deps`
-        to tools and instructions, for type checkers and so that no run lacks it. `output_type` is what the text of an
-        answer is read as, or `output_function` what it is passed to, as arguments; `output_validator` checks or changes
-        it. Both may raise `TryAgain`, and then the model answers again.
+        `instructions` is a string, or a function that returns one for each run. `deps_type` is the type of the `deps`
+        that runs pass to tools and instructions: type checkers use it, and a run without `deps` is refused. The text of
+        an answer is read as a value of `output_type`, or its values are passed to `output_function` as arguments;
+        `output_validator` checks or changes the output. If either function raises `TryAgain`, the model answers again.
 
-        `store` is a store or the address of one. Without it, named sessions are kept in the user's data folder and
-        others in memory. `summarise` writes the summaries for compaction instead of the model. `max_repeats` is how
-        often in a row a model may make the same calls with the same results. `lease_s` is how long a session stays
-        locked if this process dies. `telemetry` is where spans and metrics go (`bartack.telemetry.Telemetry`); without
-        it, that of an agent whose tool runs this one.
+        `store` is a store or its address. Without it, named sessions are stored in the user's data folder and others in
+        memory. `summarise` writes the summaries for compaction instead of the model. `max_repeats` is how often in a
+        row a model may make the same calls with the same results. `lease_s` is how long a session stays locked if this
+        process dies. `telemetry` receives spans and metrics (`bartack.telemetry.Telemetry`); an agent without one that
+        runs as a tool uses that of the calling agent.
 
         Raises `BartackError` with the code ``invalid_config``.
         """
@@ -225,11 +226,10 @@ class Agent(Generic[Deps, Output]):
     ) -> Run[Output]:
         """A run to enter with ``async with`` and to iterate over for its events.
 
-        The prompt consists of texts and other content, and of whole messages; the last message is what the model
-        answers. `session` is created if it does not exist. `history` are messages from elsewhere that a new session
-        begins with. Calls in them are not executed. `head` is the entry to continue from, which starts a branch. With
-        `snapshots` there are events with the answer so far, whenever the reader has caught up. `settings` are those of
-        `RunSettings`.
+        The prompt consists of strings, other content and whole messages; the model answers the last message. `session`
+        is created if it does not exist. A new session begins with the messages in `history`, whose calls are not
+        executed. `head` is the entry to continue from, which starts a branch. With `snapshots`, there are events with
+        the answer so far, whenever the reader has caught up. `settings` are those of `RunSettings`.
 
         Entering raises `Conflict` if the session is in use.
         """
@@ -283,14 +283,14 @@ class Agent(Generic[Deps, Output]):
         at: datetime | None = None,
         key: str | None = None,
     ) -> Job:
-        """Hand a run to the workers of a queue, by default that of the agent's store; returns when it is enqueued.
+        """Hand a run to the workers of a queue, by default the queue in the agent's store; returns once it is enqueued.
 
-        The agent keeps using the last `queue` it was given, also for runs that continue after an approval. A worker
-        must have an agent of the same name. `user` is whom limits count the run for. Jobs of higher `priority` are
-        claimed first. With `at`, the prompt is delivered then. Submitting twice with the same `key` has an effect once,
-        so a failed call can be repeated.
+        The agent keeps using the last `queue` it was given, including for runs that continue after an approval. A
+        worker must have an agent of the same name. `user` is the user whose limits apply to the run. Jobs of higher
+        `priority` are claimed first. With `at`, the prompt is delivered at that time. Submitting twice with the same
+        `key` takes effect once, so a failed call can be repeated.
 
-        Raises `QueueFull`, and then nothing is stored.
+        Raises `QueueFull` without storing anything.
         """
         session_id = session or self._environment.new_id()
         store = await self._store.open(session_id)
@@ -308,17 +308,26 @@ class Agent(Generic[Deps, Output]):
         )
 
     def resume_stream(
-        self, session: str, *, snapshots: bool = False, **settings: "Unpack[RunSettings[Deps]]"
+        self,
+        session: str,
+        *,
+        snapshots: bool = False,
+        only_if: Callable[[RunState], bool] | None = None,
+        **settings: "Unpack[RunSettings[Deps]]",
     ) -> Run[Output]:
-        """`resume` with events, as `stream` has them. Entering raises `NotFound` if there is no such session."""
-        return self._run(RunOptions(session_id=session), settings, snapshots=snapshots)
+        """`resume` with events, like `stream`. Entering raises `NotFound` if there is no such session.
+
+        With `only_if`, entering raises `NothingToResume` unless this is true of the session at the moment the run
+        begins, whatever other processes do meanwhile. Without it, a prompt whose run has ended without an answer begins
+        another run.
+        """
+        return self._run(RunOptions(session_id=session, only_if=only_if), settings, snapshots=snapshots)
 
     async def resume(self, session: str, **settings: "Unpack[RunSettings[Deps]]") -> RunResult[Output]:
         """Continue a run after a crash or a pause; the last result if there is nothing to continue.
 
-        Calls that had started and have no result are not repeated unless their tool is idempotent; those that had not
-        started are executed. `settings` are not stored, so pass again what the run was started with. Raises as `run`
-        does.
+        Calls that had started but have no result are not repeated unless their tool is idempotent; those that had not
+        started are executed. `settings` are not stored, so pass those of the original run again. Raises as `run` does.
         """
         return await self.resume_stream(session, **settings).complete()
 
@@ -362,22 +371,22 @@ class Agent(Generic[Deps, Output]):
         head: str | None = None,
         **settings: "Unpack[RunSettings[Deps]]",
     ) -> RunResult[Output]:
-        """Let the model know what another branch came to, by a summary of what only that branch contains.
+        """Give the model a summary of another branch, covering only what this one does not contain.
 
         `abandoned` is the last entry of that branch, and `head` the entry to continue from (default: the session's
         last). This is a separate run, which fails with the code ``compaction_failed`` if there is nothing to summarise
-        or no summary, and with ``not_found`` if there is no such branch.
+        or the summary fails, and with ``not_found`` if there is no such branch.
         """
         return await self.summarise_branch_stream(session, abandoned, head=head, **settings).complete()
 
     async def abort(
         self, session: str, *, reason: str = "user", **settings: "Unpack[RunSettings[Deps]]"
     ) -> RunResult[Output]:
-        """End the open run: its open calls get error results, and nothing more is executed. Without an open run, the
-        last result.
+        """End the open run: its open calls get error results, and nothing more is executed. Returns its result, or the
+        last one if no run is open.
 
-        A run that is live, in any process, is asked to end, and its result is awaited. If its process does not react,
-        it is ended here once its lease has expired; with `takeover`, it is cut off at once.
+        If the run is live, in any process, it is asked to end, and its result is awaited. If its process does not
+        react, the run is ended here once its lease has expired, or immediately with `takeover`.
         """
         requested: Entry | None = None
         while True:
@@ -455,7 +464,7 @@ class Agent(Generic[Deps, Output]):
     async def approve(
         self, session: str, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any
     ) -> None:
-        """Approve a call, with other `arguments` if given. A live run continues; a paused one executes it on `resume`.
+        """Approve a call, with other `arguments` if given. A live run continues; a paused run executes it on `resume`.
 
         `details` are `reason`, `decided_by` and `arguments_digest` (see `Decision`). Raises what
         `bartack.store.requests.decide` raises.
@@ -469,7 +478,7 @@ class Agent(Generic[Deps, Output]):
         await self._request(session, lambda store: decide(store, session, tool_call_id, decision))
 
     async def post_result(self, session: str, tool_call_id: str, value: Any, *, posted_by: str | None = None) -> None:
-        """Post the result of a deferred call: anything that a tool may return. A paused run uses it on `resume`.
+        """Post the result of a deferred call: anything that a tool can return. A paused run uses it on `resume`.
 
         Raises what `bartack.store.requests.post_result` raises.
         """
@@ -498,7 +507,7 @@ class Agent(Generic[Deps, Output]):
         blocking(lambda: self.post_result(session, tool_call_id, value, posted_by=posted_by), self.close, "post_result")
 
     async def set_thinking_level(self, session: str, level: ThinkingLevel) -> None:
-        """Let the model think this much in later runs of a session; see `bartack.store.requests.set_thinking_level`."""
+        """Set how much the model thinks in later runs of a session; see `bartack.store.requests.set_thinking_level`."""
         await set_thinking_level(await self._store.open(session), session, level)
 
     async def override_system_prompt(self, session: str, text: str | None) -> None:
@@ -517,9 +526,9 @@ class Agent(Generic[Deps, Output]):
     ) -> ToolDefinition:
         """This agent as a tool for another agent. Each call runs it with a prompt in its own session.
 
-        It gets the `deps` of the outer run, whose limits include it and whose approver decides about its calls, unless
-        it has one of its own; without an approver, the outer run pauses for them. The outer stream has its events as
-        `SubagentEvent`. Characters of `name` that no provider accepts are replaced.
+        It gets the outer run's `deps`, and its usage counts towards the outer run's limits. The outer run's approver
+        decides about its calls unless it has its own; without an approver, the outer run pauses. The outer stream
+        includes its events as `SubagentEvent`. Characters of `name` that providers do not accept are replaced.
         """
         return agent_tool(
             self,
@@ -535,9 +544,9 @@ class Agent(Generic[Deps, Output]):
     async def request_after(self, session: str, entries: Sequence[Entry], model: ModelRef | None = None) -> SentRequest:
         """The request for the next model call after these entries of one branch, for inspection; nothing is sent.
 
-        It is the one that was sent if the run was configured with `LoopConfig.keep_requests`. Otherwise it has the
-        agent's instructions and tools of today, without what the run was given for itself (`RunSettings`). `model` is
-        the one to ask in that case, if it is not the agent's own.
+        If the run was configured with `LoopConfig.keep_requests`, this is the request as it was sent. Otherwise it has
+        the agent's current instructions and tools, without the run's own settings (`RunSettings`). In that case,
+        `model` is the model to use, if it is not the agent's own.
         """
         kept = kept_setup(entries)
         if kept is not None:
@@ -577,6 +586,16 @@ class Agent(Generic[Deps, Output]):
         return self._settings.tools.registry
 
     @property
+    def runtime(self) -> Runtime | None:
+        """Where tools for files and commands work, if the agent has them."""
+        return self._settings.tools.runtime
+
+    @property
+    def approver(self) -> Approver | None:
+        """The approver of its tool calls, unless a run has its own."""
+        return self._settings.tools.approver
+
+    @property
     def name(self) -> str | None:
         """The name that its runs are recorded under."""
         return self._settings.name
@@ -592,7 +611,7 @@ class Agent(Generic[Deps, Output]):
         return self._store.at
 
     def with_store(self, store: SessionStore, *, lease_s: float | None = None) -> "Agent[Deps, Output]":
-        """The same agent on another store, which stays the caller's. Models, tools and runtime are shared."""
+        """The same agent with another store, which the caller must close. Models, tools and runtime are shared."""
         other = copy(self)
         other._store, other._views = AgentStore(store, self._environment), SessionViews()
         if lease_s is not None:
@@ -610,7 +629,7 @@ class Agent(Generic[Deps, Output]):
     async def close(self) -> None:
         """Close the connections, the toolsets, the runtime, and the store if the agent opened it.
 
-        Sessions in memory stay with the agent.
+        Sessions in memory remain available on the agent.
         """
         await self._store.close()
         runtime = self._settings.tools.runtime

@@ -19,7 +19,7 @@ __all__ = ["LiveApprover"]
 
 
 class LiveApprover:
-    """Waits for each decision without limit; `Agent(approval_timeout_ms=...)` sets one."""
+    """Waits for each decision without a time limit, unless `Agent(approval_timeout_ms=...)` sets one."""
 
     def __init__(self) -> None:
         self._pending: dict[str, asyncio.Future[Decision]] = {}

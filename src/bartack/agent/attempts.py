@@ -1,7 +1,8 @@
-"""`attempted`: a model call that is made again when it fails.
+"""`attempted`: a model call with retries.
 
-It is made again at once if the caller has removed the cause, after a delay if the retry policy allows it, and with the
-next fallback model if this one has failed for good. Answers and summaries are both obtained in this way.
+A failed call is retried immediately if the caller has removed the cause, after a delay if the retry policy allows it,
+and with the next fallback model if this model has failed permanently. Answers and summaries are both obtained in this
+way.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """`EventChannel`: carries the events of a run from its task to the reader.
 
-Facts and states are few and always accepted. Deltas come by the thousand: while the channel is full the run waits, so a
-model is read no faster than its reader. After the reader has left, events are dropped.
+Facts and states are few and always accepted. Deltas arrive by the thousand: while the channel is full, the run waits,
+so the model is read no faster than events are consumed. After the reader has left, events are dropped.
 """
 
 import asyncio

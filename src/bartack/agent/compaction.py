@@ -1,7 +1,6 @@
 """Summaries, written by a user's function or by the model.
 
-A compaction replaces older turns by a summary. The summary of a branch tells the branch that continues what the other
-one came to.
+A compaction replaces older turns with a summary. A branch summary gives the current branch a summary of another one.
 """
 
 from msgspec.structs import replace
@@ -85,10 +84,10 @@ async def summarise_branch(context: RunContext, *, abandoned: str) -> RunOutcome
     redactions = context.log.redactions
     messages = await _only_in(context, abandoned)
     if not messages:
-        raise RunFailed(ErrorCode.COMPACTION_FAILED, "The branch contains nothing that this one does not.")
+        raise RunFailed(ErrorCode.COMPACTION_FAILED, "The branch contains nothing that is not already in this one.")
     summary = await _summarise(context, messages)
     if isinstance(summary, Failed):
-        text = f"There is no summary: {summary.message or summary.error_code}"
+        text = f"Summarising the branch failed: {summary.message or summary.error_code}"
         raise RunFailed(ErrorCode.COMPACTION_FAILED, text)
     meta = summary.meta or Meta()
     fact = BranchSummary(summary.text, abandoned, model=meta.model, usage=meta.usage)

@@ -1,7 +1,7 @@
 """The events of a run, in the order in which things happened.
 
-An event about a fact is published after the fact is durable. Deltas are the exception: they show an answer while it
-arrives, and are not to be acted upon before the message they make up has been appended.
+An event about a fact is published after the fact is durable. Deltas are the exception: they show an answer as it
+arrives. Do not act on them before their message has been appended.
 """
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
@@ -108,7 +108,7 @@ class DeltaReceived(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """The answer so far, as one message; with an output type also what has arrived of the output, as plain JSON."""
+    """The answer so far, as one message; with an output type, also the output so far, as plain JSON."""
 
     message: Message
     output: Any = None
@@ -135,9 +135,9 @@ class EntryAppended(Struct, frozen=True):
 
 
 class Retrying(Struct, frozen=True, kw_only=True):
-    """A model call failed and will be made again: after a delay, or at once with a shorter context or another model.
+    """A model call failed and will be retried: after a delay, or immediately with a shorter context or another model.
 
-    The deltas of that call so far are void; do not show them any longer.
+    The deltas of that call so far are void and should no longer be shown.
     """
 
     error: Failed
@@ -147,7 +147,7 @@ class Retrying(Struct, frozen=True, kw_only=True):
 
 
 class ModelSwitched(Struct, frozen=True, kw_only=True):
-    """The run uses another model from now on; `report` lists what of the history it does not receive."""
+    """The run uses another model from now on; `report` lists the parts of the history that it does not receive."""
 
     model: ModelRef
     previous: ModelRef | None
@@ -172,8 +172,9 @@ class SubagentEvent(Struct, frozen=True):
 
 
 class RunPaused(Struct, frozen=True):
-    """The run stopped until its calls are approved or denied, and the results of deferred ones posted; continue it with
-    `Agent.resume`."""
+    """The run has paused until its calls are approved or denied and the results of deferred calls are posted; continue
+    it with `Agent.resume`.
+    """
 
     approvals: tuple[ApprovalRequired, ...]
     deferred: tuple[ToolStarted, ...] = ()

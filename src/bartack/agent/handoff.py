@@ -1,11 +1,11 @@
-"""Handoffs: an agent passes the conversation on to another one.
+"""Handoffs: an agent hands the conversation over to another one.
 
     billing = Agent(..., name="billing", instructions="You handle refunds.")
     reception = Agent(..., name="reception", tools=[handoff(billing, "Handles invoices and refunds.")])
 
-The model calls a tool, and from the next model call on the other agent answers, with its own model, instructions and
-tools: in the same run, and in later runs of the session. A `run_started` of the same run records who answers, as it
-does after a resume, so the conversation also stays with that agent after a crash.
+The model calls a tool, and from the next model call on, the other agent answers with its own model, instructions and
+tools, in the same run and in later runs of the session. A `run_started` fact of the same run records which agent
+answers, as it does after a resume, so the conversation stays with that agent even after a crash.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ _SCHEMA = {
 
 @dataclass(frozen=True, kw_only=True)
 class Handoff(ToolDefinition):
-    """A tool that passes the conversation on."""
+    """A tool that hands the conversation over."""
 
     target: Callable[[], "Agent[Any, Any]"]
 
@@ -47,16 +47,16 @@ def handoff(
     name: str | None = None,
     requires_approval: NeedsApproval = False,
 ) -> ToolDefinition:
-    """A tool with which a model passes the conversation on to another agent. `description` is for the model.
+    """A tool with which a model hands the conversation over to another agent. `description` is for the model.
 
-    The other agent needs a name, and the tool is called ``transfer_to_`` with that name unless it has a `name` of its
-    own. For agents that pass on to each other, `to` may be a function that returns the agent; then `name` is required.
+    The other agent needs a name. The tool is called ``transfer_to_`` followed by that name, unless you pass `name`. For
+    agents that hand over to each other, `to` may be a function that returns the agent; then `name` is required.
 
     Raises `BartackError` with the code ``invalid_config`` if a name is missing.
     """
     is_function = not hasattr(to, "as_tool")
     if isinstance(to, type) or (is_function and not callable(to)):
-        text = f"A handoff is to an agent or to a function that returns one, not to {to!r}."
+        text = f"A handoff needs an agent or a function that returns one, not {to!r}."
         raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
     if not is_function:
         name = name or f"transfer_to_{_name_of(to)}"  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def handoff(
 
 
 def reachable(tools: Iterable[ToolDefinition]) -> "dict[str, Agent[Any, Any]]":
-    """The agents that a conversation may be passed on to with these tools, directly or by way of others, by name.
+    """The agents that a conversation may be handed over to with these tools, directly or through others, by name.
 
     Raises `BartackError` with the code ``invalid_config`` if two of them have the same name.
     """
@@ -114,14 +114,14 @@ def unreachable(name: str, session_id: str, own_name: str | None) -> AgentError:
     """The error about a run that another agent has taken over, which is not known here."""
     own = "this agent" if own_name is None else f"agent {own_name!r}"
     text = (
-        f"The open run of session {session_id!r} is one of agent {name!r}, to which {own} has no handoff. "
-        "Resume it with that agent, or with one that can pass on to it."
+        f"The open run of session {session_id!r} belongs to agent {name!r}, and {own} has no handoff to it. "
+        "Resume it with that agent, or with one that has a handoff to it."
     )
     return AgentError(text, code=ErrorCode.INVALID_CONFIG)
 
 
 async def hand_off(context: RunContext, name: str) -> None:
-    """Let another agent continue the run; `AgentError` if it is not among those that this one may pass on to."""
+    """Let another agent continue the run; `AgentError` if this agent has no handoff to it."""
     found = context.settings.find_agent(name)
     if found is None:
         raise unreachable(name, context.session.session_id, context.settings.name)

@@ -1,8 +1,8 @@
-"""`Journal`: makes the answer that is arriving readable in other processes, and keeps it if this process dies.
+"""`Journal`: makes an arriving answer readable in other processes, and preserves it if this process dies.
 
-Deltas are gathered and written to the store's journal several times a second (`LoopConfig.journal_ms`), in a task of
-their own: neither a slow store nor a slow reader holds up the model. The journal is a convenience. A write that fails
-is repeated, and if it fails for good the run does not notice; the log has the answer in the end.
+Deltas are collected and written to the store's journal several times a second (`LoopConfig.journal_ms`), with pieces of
+text joined, in a separate task: neither a slow store nor a slow reader blocks the model. The journal is a convenience.
+A failed write is retried; if it keeps failing, the run is not affected, because the answer ends up in the log.
 """
 
 import asyncio
@@ -49,15 +49,17 @@ class Journal:
     async def _write(self) -> None:
         if self._clearing is not None:
             await asyncio.wait([self._clearing])
+            self._clearing = None
+        await asyncio.sleep(self._interval_s)
         while self._deltas:
-            await asyncio.sleep(self._interval_s)
             batch = MessageDeltaBatch(
                 tuple(map(_without_raw, self._deltas)), generation=self._generation, number=self._number
             )
             self._deltas.clear()
             await self._store(batch)
             self._number, self._has_written = self._number + 1, True
-        self._writing = None
+            await asyncio.sleep(self._interval_s)
+        self._writing = None  # the model is silent; the next delta starts a new task
 
     async def _store(self, batch: MessageDeltaBatch) -> None:
         """Write the batch, the same one again after a failure: it may have been stored all the same."""

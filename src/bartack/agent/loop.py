@@ -3,10 +3,10 @@
 The next step is read from the facts every time (`RunState`), never from where the code happens to be, so a run that is
 resumed in another process continues in the same way. Every change of status is an edge of the table AGENT.
 
-A run ends in one of five ways. It completes, it fails, or it is aborted, by its owner or because its task is cancelled:
-then every call has a result and `run_ended` is durable before the caller gets the result. It pauses because a call
-needs approval and there is no approver, because its result comes from outside, or because its owner suspends it. Or
-the store fails, and then it stops where it is.
+A run ends in one of five ways. If it completes, fails, or is aborted (by its owner, or because its task is cancelled),
+every call has a result and `run_ended` is durable before the caller gets the result. It pauses if a call needs approval
+and there is no approver, if a result comes from outside, or if its owner suspends it. If the store fails, it stops
+where it is.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ __all__ = ["Loop"]
 
 _OUTPUT_RETRIES = 2
 _CORRECTION = "Your answer is not valid:"
-_EMPTY = (ErrorCode.ANSWER_EMPTY, "The model answered with nothing.")
+_EMPTY = (ErrorCode.ANSWER_EMPTY, "The model returned an empty answer.")
 _FAULTS = {  # of an answer that is not whole, by its finish reason
     "length": (ErrorCode.ANSWER_TRUNCATED, "The answer was cut off at the output limit of the model."),
     "content_filter": (ErrorCode.CONTENT_FILTER, "The provider's content filter stopped the answer."),

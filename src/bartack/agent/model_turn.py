@@ -1,7 +1,7 @@
 """`ModelTurn`: gets an answer from the model, whatever that takes.
 
-A failed call is recorded and made again (see `attempted`), after a compaction if the provider reports that the context
-is too long. All attempts share one `model_call_index` and differ in `attempt`.
+A failed call is recorded and retried (see `attempted`), after a compaction if the provider reports that the context is
+too long. All attempts share one `model_call_index` and differ in `attempt`.
 """
 
 from typing import Any, get_args

@@ -1,7 +1,7 @@
 """`Observer`: what an agent's runs report to the outside: log records and counters.
 
-It sees every fact of a run once it is durable, and nothing else, so that logs and counters cannot disagree with the
-session. Whatever else is to be derived from runs while they work, such as spans, can be derived in the same way.
+It sees every fact of a run once it is durable, and nothing else, so logs and counters cannot disagree with the session.
+Anything else derived from live runs, such as spans, can be derived in the same way.
 
 Records contain names, ids, codes and counts. They never contain messages, arguments, outputs, reasons or the text of
 errors, which may quote any of them.
@@ -45,8 +45,8 @@ COUNTERS = {
     "tokens.input": "input tokens, including cached ones",
     "tokens.output": "output tokens, including reasoning",
     "cost_usd": "US dollars, as far as prices are known",
-    "tool_calls.succeeded": "results of tool calls that are no errors",
-    "tool_calls.failed": "results of tool calls that are errors",
+    "tool_calls.succeeded": "tool results that are not errors",
+    "tool_calls.failed": "tool results that are errors",
     "approvals.required": "tool calls that needed approval",
     "compactions": "compactions",
 }

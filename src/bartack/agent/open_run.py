@@ -1,8 +1,8 @@
 """`open_run`: how a run starts.
 
 One transaction takes the session's lease and stores the first facts of the run: those that end a run whose process
-died, `run_started`, the messages that were queued in the meantime and the prompt. So if the session is in use, nothing
-has happened: no prompt is stored and no model was called.
+died, `run_started`, the messages that were queued in the meantime and the prompt. If the session is in use, no prompt
+is stored and no model is called.
 """
 
 import asyncio
@@ -38,7 +38,16 @@ from bartack.models.model import Model
 from bartack.nouns.config import LoopConfig
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import Entry, Fact, RunEnded, RunStarted, SessionHeader
-from bartack.nouns.errors import AgentError, Conflict, ErrorCode, NotFound, PartValidationError, StoreError, ToolError
+from bartack.nouns.errors import (
+    AgentError,
+    Conflict,
+    ErrorCode,
+    NotFound,
+    NothingToResume,
+    PartValidationError,
+    StoreError,
+    ToolError,
+)
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import RunState
@@ -64,6 +73,7 @@ class RunOptions:
     metadata: dict[str, Any] | None = None  # recorded at the start of the run
     limits: LoopConfig | None = None  # of the run, if it was given its own
     head: str | None = None  # the entry to continue from, for a branch
+    only_if: Callable[[RunState], bool] | None = None  # must hold in the session as it is when the run begins
     takeover: bool = False
 
     @property
@@ -83,11 +93,15 @@ async def open_run(
 ) -> RunContext | RunResult:
     """A run that has started, or the last result if there is nothing to resume.
 
-    Raises `SessionInUse` if another run is live on the session; then nothing has happened.
+    Raises `SessionInUse` if another run is live on the session, and `NothingToResume` if it is not as the caller needs
+    it (`RunOptions.only_if`); then nothing has happened.
     """
     may_create = options.prompt is not None
     while True:
         view = await _current_view(store, views, options.session_id, may_create)
+        if options.only_if is not None and not options.only_if(view.state):
+            views.put(store, view)
+            raise NothingToResume(f"There is nothing left to resume in session {options.session_id!r}.")
         if not options.is_new and _is_over(view.state, options):
             views.put(store, view)
             return await _last_result(settings, view)
@@ -96,7 +110,7 @@ async def open_run(
         if view.state.is_uncertain:
             raise _damaged(view)
         if options.needs_new and view.tail.seq:
-            text = f"Session {options.session_id!r} has a history already; history= is for a new one."
+            text = f"Session {options.session_id!r} already has a history; history= is only for new sessions."
             raise AgentError(text, code=ErrorCode.INVALID_CONFIG)
         answering = _answering(settings, view, options)
         limits = options.limits or (None if options.is_new else view.state.limits)
@@ -209,7 +223,7 @@ async def _current_view(store: SessionStore, views: SessionViews, session_id: st
 def _damaged(view: SessionView) -> StoreError:
     return StoreError(
         f"Entry {view.state.lost} of session {view.session_id!r} cannot be read. It belongs to a run that has not "
-        "ended, so something could be done twice. Restore a backup, or accept the loss with "
+        "ended, so a tool call could be repeated. Restore a backup, or accept the loss with "
         "'bartack sessions fsck --repair'.",
         code=ErrorCode.STORAGE_CORRUPT,
     )

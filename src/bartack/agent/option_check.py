@@ -54,6 +54,10 @@ def _takes_one(function: Callable[..., Any]) -> bool:
     return True
 
 
+def _is_policy(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type) and not inspect.iscoroutinefunction(value)
+
+
 _is_model = _object("stream", "get_config", "model_info")
 _MODEL = "a name such as 'anthropic:claude-sonnet-4-6' or a Model"
 _TOOLS = "a list of tools, functions and toolsets"
@@ -72,7 +76,9 @@ _RULES: dict[str, _Rule] = {
         is_optional=False,
     ),
     "tools": _Rule(_is_list, _TOOLS, is_optional=False),
-    "instructions": _Rule(_is_instructions, "a text, or a function that takes the PromptContext and returns a text"),
+    "instructions": _Rule(
+        _is_instructions, "a string, or a function that takes the PromptContext and returns a string"
+    ),
     "output_function": _Rule(callable, "a function"),
     "output_validator": _Rule(callable, "a function"),
     "store": _Rule(
@@ -81,7 +87,7 @@ _RULES: dict[str, _Rule] = {
     ),
     "runtime": _Rule(_object("connect", "close", "get_hints"), "a Runtime"),
     "approver": _Rule(_object("decide"), "an object with a coroutine method decide(request)"),
-    "approval": _Rule(lambda value: callable(value) and not isinstance(value, type), "a function (call, definition)"),
+    "approval": _Rule(_is_policy, "a regular function (call, definition)"),
     "approval_timeout_ms": _Rule(_positive(int), "a positive number of milliseconds"),
     "config": _Rule(_instance(AgentConfig), "an AgentConfig", is_optional=False),
     "retry": _Rule(_instance(RetryPolicy), "a RetryPolicy"),
@@ -90,9 +96,9 @@ _RULES: dict[str, _Rule] = {
         "Hooks(before_model=..., after_model=..., before_tool=..., after_tool=...) with coroutine functions",
         is_optional=False,
     ),
-    "summarise": _Rule(callable, "a coroutine function that takes messages and returns a text"),
+    "summarise": _Rule(callable, "a coroutine function that takes messages and returns a string"),
     "environment": _Rule(_instance(Environment), "an Environment"),
-    "name": _Rule(_instance(str), "a text"),
+    "name": _Rule(_instance(str), "a string"),
     "lease_s": _Rule(_positive(int, float), "a positive number of seconds", is_optional=False),
     "max_repeats": _Rule(_positive(int), "a positive number"),
     "telemetry": _Rule(_object("start_run"), "a bartack.telemetry.Telemetry"),
@@ -119,7 +125,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 def check_settings(given: Mapping[str, Any], deps_type: Any) -> None:
     """Check the settings of a run of an agent whose dependencies are of this type; raises as `check_options` does."""
     for name in given.keys() - RunSettings.__annotations__.keys():
-        raise _invalid(name, f"Unknown setting {name!r} of a run; known are {', '.join(RunSettings.__annotations__)}.")
+        raise _invalid(name, f"Unknown run setting {name!r}; known settings: {', '.join(RunSettings.__annotations__)}.")
     check_options(given)
     if given.get("deps") is None and _needs_value(deps_type):
         name = getattr(deps_type, "__name__", deps_type)

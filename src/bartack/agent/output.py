@@ -17,7 +17,7 @@ from bartack.nouns.errors import AgentError, ErrorCode, PartValidationError, Too
 from bartack.nouns.json_values import json_text
 from bartack.stream.partial_json import PartialJson
 from bartack.tools.definition import ToolDefinition, tool
-from bartack.tools.foreign_types import convert, readable, schemas_of
+from bartack.tools.foreign_types import convert, readable, schemas_of, unsupported
 from bartack.tools.tool_context import ToolContext
 
 __all__ = ["OutputReader", "OutputType"]
@@ -38,8 +38,9 @@ class OutputType:
             self._type = readable(type)
             schema = schema or _schema_of(self._type)
         except (TypeError, RuntimeError) as error:
+            problem = unsupported(error) if isinstance(error, TypeError) else error
             raise PartValidationError(
-                f"Unsupported output type {type!r}: {error}", path="$.output_type", code=ErrorCode.INVALID_CONFIG
+                f"Unsupported output type {type!r}: {problem}", path="$.output_type", code=ErrorCode.INVALID_CONFIG
             ) from error
         self._is_wrapped = schema.get("type") != "object"
         if self._is_wrapped:
@@ -81,7 +82,7 @@ class OutputType:
         return (_fenced(body) or [body])[-1].strip()
 
     def partial(self, text: str) -> Any:
-        """What has arrived of the value, as plain JSON; None before it begins."""
+        """The part of the value received so far, as plain JSON; None before it begins."""
         body = text.lstrip()
         reader = PartialJson()
         reader.feed(body if body.startswith(("{", "[")) else (_fenced(body) or [body])[-1])
@@ -102,8 +103,8 @@ class OutputType:
 class OutputReader:
     """How an agent's answers become its output: read as a type, passed to a function, checked by a validator.
 
-    The model answers with the arguments of the function. It may be called again when the last result of a session is
-    read, so it should have no effects of its own.
+    The model answers with the arguments of the function. The function may be called again when the last result of a
+    session is read, so it should have no side effects.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
     entries = await store.load("failed-session")
     agent = Agent(replayed_model(entries), tools=replayed_tools(entries))
 
-The model gives the recorded answers in order, including failed attempts and summaries. The tools return the recorded
-results and do nothing else.
+The model returns the recorded answers in order, including failed attempts and summaries. The tools only return the
+recorded results.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ __all__ = ["replayed_model", "replayed_tools"]
 
 
 def replayed_model(entries: Iterable[Entry], *, environment: Environment | None = None) -> ScriptedModel:
-    """A model that gives the session's answers."""
+    """A model that returns the session's answers."""
     return ScriptedModel(list(_answers(entries)), environment=environment)
 
 

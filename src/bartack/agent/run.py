@@ -1,4 +1,4 @@
-"""`Run`: a run as its owner holds it: its events, and the ways to influence it while it works.
+"""`Run`: the handle of a run: its events, and the ways to influence it while it is live.
 
     async with agent.stream("Will it rain?", session="trip") as run:
         async for event in run: ...
@@ -31,6 +31,8 @@ __all__ = ["Prompt", "Run", "as_history", "as_message", "as_messages"]
 
 Prompt = str | ContentPart | Message
 
+_NOT_STARTED = "The run has not started. Enter it first: `async with agent.stream(...) as run:`."
+
 
 class Run(Generic[Output]):
     """A run in its own task. Iterate over it for its events; `wait` for its result without them."""
@@ -60,18 +62,24 @@ class Run(Generic[Output]):
     async def complete(self) -> RunResult[Output]:
         """Start the run and drive it to its end in the caller's task, without events."""
         self._channel.leave()
-        return await self._drive(await self._opened())
+        await self._start()
+        return await self._drive()
 
     async def __aenter__(self) -> "Run[Output]":
-        self._task = asyncio.create_task(self._drive(await self._opened()))
+        if self._task is not None:
+            text = "A run can be entered only once. Call `agent.stream(...)` again for another one."
+            raise AgentError(text, code=ErrorCode.INVALID_TRANSITION)
+        await self._start()
+        self._task = asyncio.create_task(self._drive())
         return self
 
-    async def _opened(self) -> Loop | RunResult[Output]:
-        """The started run. If cancelled, the start is completed all the same and the run then ended as aborted, so that
-        no lease and no open run is left behind."""
+    async def _start(self) -> None:
+        """Start the run. If cancelled, it still completes the start and then aborts the run, so that no lease or open
+        run is left behind.
+        """
         started = start(self._open(self._channel, self._inbox))
         try:
-            return await asyncio.shield(started)
+            opened = await asyncio.shield(started)
         except asyncio.CancelledError:
             with suppress(BartackError):
                 loop = await complete(started)
@@ -79,18 +87,19 @@ class Run(Generic[Output]):
                     loop.stop(RunOutcome("abort", "cancelled"))
                     await loop.drive()
             raise
+        if not isinstance(opened, Loop):
+            self._result = opened
+            return
+        self._loop = opened
+        opened.is_last_step = self._is_last_step
+        if self._stop is not None:
+            opened.stop(self._stop)
 
-    async def _drive(self, opened: Loop | RunResult[Output]) -> RunResult[Output]:
+    async def _drive(self) -> RunResult[Output]:
         try:
-            if isinstance(opened, Loop):
-                self._loop = opened
-                opened.is_last_step = self._is_last_step
-                if self._stop is not None:
-                    opened.stop(self._stop)
-                self._result = await opened.drive()
-            else:
-                self._result = opened
-            return self._result
+            if self._loop is not None:
+                self._result = await self._loop.drive()
+            return self.result
         finally:
             self._channel.end()
 
@@ -131,8 +140,7 @@ class Run(Generic[Output]):
     @property
     def _started(self) -> "asyncio.Task[RunResult[Output]]":
         if self._task is None:
-            text = "The run has not started. Enter it first: `async with agent.stream(...) as run:`."
-            raise AgentError(text, code=ErrorCode.INVALID_TRANSITION)
+            raise AgentError(_NOT_STARTED, code=ErrorCode.INVALID_TRANSITION)
         return self._task
 
     @property
@@ -150,9 +158,12 @@ class Run(Generic[Output]):
 
     @property
     def run_id(self) -> str:
-        """The id of the run, once it has started."""
-        assert self._context is not None, "the run has not started"
-        return self._context.run_id
+        """The id of the run; `AgentError` before it has started."""
+        if self._context is not None:
+            return self._context.run_id
+        if self._result is None:
+            raise AgentError(_NOT_STARTED, code=ErrorCode.INVALID_TRANSITION)
+        return self._result.run_id
 
     @property
     def status(self) -> AgentStatus:
@@ -186,7 +197,7 @@ class Run(Generic[Output]):
         return None if self._loop is None else self._loop.snapshot()
 
     def partial_output(self) -> Any:
-        """What has arrived of the output, as plain JSON or text: all of it after the answer, None between answers."""
+        """The output received so far, as plain JSON or text: all of it after the answer, None between answers."""
         if self._loop is None:
             return None
         message, type = self.snapshot(), self._loop.context.settings.output.type
@@ -213,10 +224,10 @@ class Run(Generic[Output]):
             self._loop.stop(self._stop)
 
     def suspend(self, *, after_step: bool = False) -> None:
-        """Stop working wherever it is and leave the run open, for `Agent.resume` here or in another process.
+        """Stop the run wherever it is and leave it open for `Agent.resume`, here or in another process.
 
-        The answer so far is kept as an interrupted one, and the model is asked again. A tool that is stopped in its
-        work gets an error result. With `after_step`, the answer or the tool calls in progress are completed first.
+        The answer so far is kept as an interrupted one, and the model is asked again on `resume`. A tool call that is
+        stopped gets an error result. With `after_step`, the answer or the tool calls in progress are completed first.
         """
         if after_step:
             self._is_last_step = True
@@ -268,9 +279,9 @@ def as_history(history: Iterable[Message]) -> tuple[Message, ...]:
 
 
 def as_message(*prompt: Prompt) -> Message:
-    """A user message made of texts and other content, or the message itself if it is the only argument.
+    """A user message made of strings and other content, or the message itself if it is the only argument.
 
-    Raises `PartValidationError` for several messages, and for one of another role.
+    Raises `PartValidationError` for several messages, and for a message with another role.
     """
     *before, message = as_messages(*prompt)
     if before:
@@ -279,9 +290,9 @@ def as_message(*prompt: Prompt) -> Message:
 
 
 def as_messages(*prompt: Prompt) -> list[Message]:
-    """The messages of a prompt: each given one, and one for all texts and other content between two of them.
+    """The messages of a prompt: each given message, and one for all strings and other content between two of them.
 
-    The last one is what the model answers. Raises `PartValidationError` unless it is from the user.
+    The model answers the last one. Raises `PartValidationError` unless it is from the user.
     """
     messages: list[Message] = []
     content: list[str | ContentPart] = []
@@ -297,6 +308,6 @@ def as_messages(*prompt: Prompt) -> list[Message]:
     if not messages:
         raise PartValidationError("The prompt is empty.", path="$.prompt")
     if messages[-1].role != "user":
-        text = f"A prompt must end with a user message, not with one of the role {messages[-1].role!r}."
+        text = f"A prompt must end with a user message, not with one from the {messages[-1].role}."
         raise PartValidationError(text, path="$.prompt")
     return messages

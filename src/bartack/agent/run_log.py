@@ -1,12 +1,11 @@
-"""`RunLog`: one run's hold on its session: it appends the facts of the run and reads those that others add.
+"""`RunLog`: one run's access to its session: it appends the facts of the run and reads those that others add.
 
 Each append carries the run's lease and the tail that it expects. If others have added requests in the meantime, they
 are read and folded first, and then the same facts are appended after them; only the loss of the lease ends the run.
 What was appended reaches the folds and the reader only once it is durable.
 
-A store that fails for a moment does not end a run: what may be retried is retried with the same entries for as long as
-the lease can be kept. After any other failure nothing more is written, because memory must not run ahead of the disk
-(D-5.7).
+A brief store failure does not end a run: retryable appends are repeated with the same entries for as long as the lease
+can be kept. After any other failure, nothing more is written, because memory must not run ahead of the disk (D-5.7).
 
 An append that has begun is completed even if the task that requested it is cancelled: without its tail the run
 could not record that it was stopped.

@@ -41,7 +41,7 @@ Summarise = Callable[[tuple[Message, ...]], Awaitable[str]]  # the messages to s
 
 
 class PromptContext(Struct, Generic[Deps], frozen=True, kw_only=True):
-    """What instructions that are a function can see of the run they are for."""
+    """What a function that returns instructions can see of its run."""
 
     deps: Deps
     session_id: str
@@ -69,7 +69,7 @@ class RunSettings(TypedDict, Generic[Deps], total=False):
     approver: Approver | None
     """Used instead of the agent's own."""
     metadata: Mapping[str, Any]
-    """Data of your own, stored at the start of the run."""
+    """Your own data, stored at the start of the run."""
     takeover: bool
     """Take the session from a process that died before its lease expired."""
 
@@ -122,7 +122,7 @@ async def _changed(name: str, hook: Callable[[T], Awaitable[T | None]] | None, v
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """When a failed model call is retried, and after how long.
 
-    The delay grows exponentially, less a random share so that many clients do not retry in step. A delay requested by
+    The delay grows exponentially, minus a random share so that clients do not retry in lockstep. A delay requested by
     the provider is used instead, unless it is too long.
     """
 
@@ -234,7 +234,7 @@ class AgentSettings:
         return replace(self, config=structs.replace(self.config, loop=limits))
 
     def continued_by(self, other: "AgentSettings") -> "AgentSettings":
-        """The settings of this run from when another agent answers: with that one's model, instructions and tools."""
+        """The settings of this run once another agent answers: with that agent's model, instructions and tools."""
         return replace(
             other,
             config=structs.replace(other.config, loop=self.config.loop),
@@ -254,7 +254,7 @@ class AgentSettings:
             made: Any = one if isinstance(one, str) else one(context)
             text = await made if isawaitable(made) else made
             if not isinstance(text, str):
-                problem = f"The instructions function returned {_kind(text)} instead of a text."
+                problem = f"The instructions function returned {_kind(text)} instead of a string."
                 raise PartValidationError(problem, path="$.instructions", code=ErrorCode.INVALID_CONFIG)
             texts.append(text)
         return "\n\n".join(text for text in texts if text) or None
@@ -297,7 +297,7 @@ def changed_config(config: ModelConfig, settings: Mapping[str, Any]) -> ModelCon
     """The configuration with other settings; `PartValidationError` with the code ``invalid_config`` for a wrong one."""
     unknown = settings.keys() - set(ModelConfig.__struct_fields__)
     if unknown:
-        text = f"Unknown model setting {min(unknown)!r}; known are {', '.join(ModelConfig.__struct_fields__)}."
+        text = f"Unknown model setting {min(unknown)!r}; known settings: {', '.join(ModelConfig.__struct_fields__)}."
         raise PartValidationError(text, path=f"$.modelSettings.{min(unknown)}", code=ErrorCode.INVALID_CONFIG)
     return structs.replace(config, **settings)
 

@@ -1,13 +1,15 @@
 """An agent as a tool of another agent.
 
-It works in its own session, in its own store or else in that of the outer run. The outer session keeps the id of that
-session, its answer, and what it used, which counts for the outer run and its limits. The outer run's stream shows the
-events of the inner one. If the outer run is stopped, the tool's task is cancelled and the inner run is aborted with it.
+It works in its own session, in its own store or, if it has none, in the store of the outer run. The session's id begins
+with that of the outer session, so users who may access sessions with a certain prefix can also see those of their
+sub-agents. The outer session keeps this id, the answer, and the sub-agent's usage, which counts towards the outer run
+and its limits. The outer run's stream includes the events of the inner run. If the outer run is stopped, the tool's
+task is cancelled and the inner run is aborted.
 
-The outer run's approver decides about the inner calls. Without one, or if an inner call is deferred, the inner run
-pauses. Its questions and deferred calls are then recorded in the outer session too, under ids that name both calls, the
-outer run pauses as well, and what is decided or posted there is passed on when it is resumed: the tool is run again and
-resumes the inner session where it stopped, as it does after a crash.
+The outer run's approver decides about the inner calls. Without one, or if an inner call is deferred, both runs pause.
+The inner questions and deferred calls are also recorded in the outer session, under ids that combine both calls. When
+the outer run is resumed, decisions and results posted there are passed on: the tool runs again and resumes the inner
+session where it stopped, as it does after a crash.
 """
 
 from contextlib import suppress
@@ -26,7 +28,8 @@ from bartack.nouns.config import LoopConfig
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, ToolError
 from bartack.nouns.tables import AgentStatus
-from bartack.session.run_state import SESSION, SPENT, OpenCall, nested_id
+from bartack.session.run_state import AGENT, SESSION, SPENT, OpenCall, nested_id
+from bartack.store.append import is_valid_id
 from bartack.store.session_store import SessionStore
 from bartack.tools import Approver, Decision, ToolContext, ToolDefinition, ToolOutput
 from bartack.tools.definition import NeedsApproval, valid_name
@@ -58,8 +61,7 @@ def agent_tool(
     timeout_ms: int | None,
     requires_approval: NeedsApproval,
 ) -> ToolDefinition:
-    """A tool that runs the agent with a prompt and returns its answer; the agent has these limits and this approver of
-    its own."""
+    """A tool that runs the agent with a prompt and returns its answer. `limits` and `approver` are the agent's own."""
 
     async def execute(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         outer, call_id = current_run.get(), context.tool_call_id
@@ -72,8 +74,9 @@ def agent_tool(
             own = _stored(agent, outer.log.store)
             known = outer.state.find(call_id)
             if known is None or known.inner_session is None:
-                session = outer.settings.environment.new_id()
-                await context.progress(f"{agent_name or name} has started.", **{SESSION: session})
+                session = _new_session(outer)
+                shown = agent_name or name
+                await context.progress(f"{shown} has started.", **{SESSION: session, AGENT: shown})
                 run = own.stream(arguments["prompt"], session=session, **settings)
             else:
                 run = await _resumed(own, known, known.inner_session, settings)
@@ -115,6 +118,13 @@ def agent_tool(
 def _stored(agent: "Agent[Any, Any]", store: SessionStore) -> "Agent[Any, Any]":
     """The agent with its own store, or else with that of the outer run."""
     return agent if agent.store is not None else agent.with_store(store)
+
+
+def _new_session(outer: RunContext) -> str:
+    """The id of a new session: below that of the outer one, unless it would become too long."""
+    own = outer.settings.environment.new_id()
+    below = f"{outer.session.session_id}/{own}"
+    return below if is_valid_id(below) else own
 
 
 async def _resumed(agent: "Agent[Any, Any]", call: OpenCall, session: str, settings: RunSettings[Any]) -> Run[Any]:

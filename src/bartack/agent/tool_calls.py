@@ -110,7 +110,7 @@ def publish_question(context: RunContext, question: ApprovalRequired) -> None:
 async def decide_nested(context: RunContext, question: ApprovalRequired) -> Decision | None:
     """The decision about a call of a sub-agent, whose id names both calls: from this run's session, or its approver.
 
-    None if nobody has decided and there is no approver; then the sub-agent pauses.
+    None without a decision or an approver; the sub-agent then pauses.
     """
     log, settings = _Calls(context), context.settings.tools
     known = log.find(question.tool_call_id)

@@ -3,9 +3,9 @@
     with in_trace("0af7651916cd43dd8448eb211c80319c"):
         await agent.run("Will it rain?")
 
-A run takes the trace that it is started in, and the runs of its tools are in the same one. Outside of any trace, a run
-starts a new one if its agent is configured with ``ObservabilityConfig(trace=True)``. The id is recorded in
-`run_started` and in the metadata of each answer, and is sent to the provider in a header (see `bartack.models.trace`).
+A run joins the trace that it is started in, and so do the runs of its tools. Outside of any trace, a run starts a new
+one if its agent is configured with ``ObservabilityConfig(trace=True)``. The id is recorded in `run_started` and in the
+metadata of each answer, and is sent to the provider in a header (see `bartack.models.trace`).
 
 What happens inside a run is reported to its `RunTracer`, which `bartack.telemetry` implements with spans. It comes from
 the `Telemetry` of the agent, or of the agent whose tool started this run; without one, nothing is traced.
@@ -49,7 +49,7 @@ def current_trace() -> str | None:
 
 @contextmanager
 def in_trace(trace_id: str | None) -> Iterator[None]:
-    """Let the runs that are started inside belong to this trace; None changes nothing."""
+    """Runs started inside this context belong to this trace; None changes nothing."""
     if trace_id is None:
         yield
         return

@@ -3,7 +3,7 @@
     model = bartack.connect("anthropic:claude-sonnet-4-6")
     async for delta in model.stream([bartack.user("Hello")]): ...
 
-`LocalModel` runs in this process (``bartack.connect("local")``), `ScriptedModel` plays a script, and `replay` a
+`LocalModel` runs in this process (``bartack.connect("local")``), `ScriptedModel` plays a script, and `replay` replays a
 recording; none of them needs a key or the network.
 """
 

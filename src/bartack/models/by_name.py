@@ -17,7 +17,7 @@ from bartack.models.client import ProviderClient, Timeouts
 from bartack.models.local import LocalModel
 from bartack.models.model import updated_config
 from bartack.models.provider import ErrorMapper, ProviderModel
-from bartack.models.vendors import AWS_REGION, VENDORS, Vendor, vendor_named
+from bartack.models.vendors import AWS_REGION, VENDORS, Vendor, is_vendor, vendor_named
 from bartack.models.weights import known_models
 from bartack.nouns.config import CacheConfig, ModelConfig
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
@@ -29,6 +29,7 @@ __all__ = ["DefaultModel", "connect", "default_model"]
 # The vendor that a model without one most likely belongs to, by the beginning of its name.
 _FAMILIES = {
     "claude": "anthropic",
+    "gpt-oss": "ollama",
     "gpt": "openai",
     "chatgpt": "openai",
     "o1": "openai",
@@ -49,7 +50,8 @@ _FAMILIES = {
     "gemma": "ollama",
     "phi": "ollama",
 }
-_FAMILY = re.compile("|".join(_FAMILIES))
+_FAMILY = re.compile(f"({'|'.join(_FAMILIES)})(?![a-z])")
+_LOCAL_FILE = re.compile(r"hf:.*|.*\.gguf")
 _IN_HOST = re.compile(r"[A-Za-z0-9-]+")
 _IN_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
@@ -134,7 +136,7 @@ class DefaultModel(NamedTuple):
 
 
 def default_model() -> DefaultModel:
-    """The model to use when none is named: that of the first vendor whose key is set, or else the local model."""
+    """The model to use when none is named: that of the first vendor whose key is set, otherwise the local model."""
     for vendor in VENDORS.values():
         for variable in vendor.key_names if vendor.default_model else ():
             if os.environ.get(variable, "").strip():
@@ -144,11 +146,11 @@ def default_model() -> DefaultModel:
 
 def _split(name: str) -> tuple[Vendor, str]:
     """``openrouter:anthropic/claude:free`` and ``openrouter/anthropic/claude:free`` are the same model."""
+    likely = likely_name(name)
     for separator in (":", "/"):
         vendor, found, model_id = name.partition(separator)
-        if found and vendor.count("/") == 0 and model_id:
+        if found and vendor.count("/") == 0 and model_id and (likely is None or is_vendor(vendor)):
             return vendor_named(vendor), model_id
-    likely = likely_name(name)
     known = f"Known vendors: {', '.join(sorted(VENDORS))}." if likely is None else f"Did you mean {likely}?"
     raise PartValidationError(
         f"Invalid model name {name!r}: expected vendor:model. {known}", path="$.name", code=ErrorCode.INVALID_CONFIG
@@ -156,9 +158,13 @@ def _split(name: str) -> tuple[Vendor, str]:
 
 
 def likely_name(model: str) -> str | None:
-    """The likely full name of a model that was given without its vendor; None if nothing is likely."""
-    if model in known_models():
+    """The likely full name of a model that was given without its vendor, or of a vendor's model; None if nothing is
+    likely."""
+    if model in known_models() or _LOCAL_FILE.fullmatch(model):
         return f"local:{model}"
+    vendor = VENDORS.get(model.rstrip(":/"))
+    if vendor is not None:
+        return f"{vendor.name}:{vendor.default_model or 'MODEL'}"
     found = _FAMILY.match(model.lower())
     return None if found is None else f"{_FAMILIES[found[0]]}:{model}"
 
@@ -225,5 +231,5 @@ def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str
     if vendor.needs_key and vendor.auth != "none":
         first, *others = vendor.key_names
         names = f"{first} (or {' or '.join(others)})" if others else first
-        raise ModelError(f"{names} is not set. Set it, or pass api_key.", code=ErrorCode.MISSING_CREDENTIALS)
+        raise ModelError(f"{names} is not set.", code=ErrorCode.MISSING_CREDENTIALS)
     return NoCredentials()

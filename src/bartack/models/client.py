@@ -3,7 +3,7 @@
 A client sends an `HttpRequest` and returns an `HttpResponse` whose body arrives in chunks. Network failures are
 `ModelError`, with the host name and no secret in the message. `bartack.models.http` has the client that uses the
 network; `bartack.models.recording` records and replays one. `safe_headers`, `mask_secrets` and `ChunkMasker` keep keys
-out of errors, logs and recordings: providers repeat keys in their error messages, some of them in full, and proxies
+out of errors, logs and recordings: providers repeat keys in their error messages, sometimes in full, and proxies repeat
 whole requests.
 """
 
@@ -166,7 +166,7 @@ _MAX_HELD_BYTES = 64 * 1024
 
 
 class ChunkMasker:
-    """Masks secrets in a body that arrives in chunks, also those that are split between chunks.
+    """Masks secrets in a body that arrives in chunks, including secrets that are split between chunks.
 
     A chunk is held back while its end may be the beginning of a secret, which is rare: most chunks end with a line. A
     secret is replaced in the chunk where it begins, and removed from the chunks where it continues. Bytes that are not

@@ -260,6 +260,8 @@ def _reason(error: Exception) -> str:
         case aiohttp.ClientResponseError(message=message):
             # After the first colon, the message quotes the header or line that is invalid.
             return f"the response is not valid HTTP: {message.partition(':')[0]}"
+        case aiohttp.ClientPayloadError() if "not completed" in str(error):
+            return "the connection was closed before the response was complete"
         case _:
             return str(error) or type(error).__name__
 

@@ -24,13 +24,16 @@ from bartack.models.local_engine import Engine, LlamaEngine, Worker
 from bartack.models.local_tools import (
     Route,
     arguments_body,
+    asks_how,
     bounded_schema,
     chosen_tool,
-    is_refused,
+    is_looping,
+    is_too_hard,
     latest_exchange,
     next_step,
     plain_history,
     router_body,
+    suited_tools,
     without_wrong_guess,
 )
 from bartack.models.model import StreamingModel, updated_config
@@ -48,11 +51,14 @@ _MAX_TOKENS = 1024  # default for an answer: a small model may never stop
 # Of a demo model: about a minute on a slow machine, and what half a billion parameters can keep in view.
 _DEMO_TOKENS, _DEMO_RESULT_TOKENS, _DEMO_SYSTEM_TOKENS = 400, 700, 400
 _REFUSAL = (
-    "I am a small demo model, and this is too hard for me: it takes several steps, or knowledge that I do not have. "
+    "I am a small demo model, and this is too hard for me: it takes several steps, exact arithmetic, or knowledge that "
+    "I do not have. "
     "I can read, search and list files here, make small edits, and answer short questions. For everything else choose "
     "a larger model: set the API key of a provider, such as ANTHROPIC_API_KEY or OPENAI_API_KEY, or run one on this "
     "machine with Ollama (`--model ollama:NAME`)."
 )
+_LOOP_WINDOW = 1000  # characters of an answer in which repetitions are looked for
+_LOOP_END = "(I stopped here because I was repeating myself.)"
 _TEMPERATURE = 0.3  # default; small models lose the thread at the usual 0.8 (not measured)
 _NO_USAGE = Usage(0, 0, cost=0.0)
 
@@ -142,16 +148,19 @@ class LocalModel(StreamingModel):
         yield (Start(self.config.model_id, self._environment.new_id(), provider=self.provider),)
         self._check_weights()
         rounds = self._tool_rounds if self._uses_tools else 0
-        step = next_step(request.messages, request.tools, request.config.tool_choice, rounds=rounds)
+        tools = suited_tools(request.tools) if self._is_demo else request.tools
+        step = next_step(request.messages, tools, request.config.tool_choice, rounds=rounds)
         used = _NO_USAGE
         if isinstance(step, Route):
-            step = step._replace(may_refuse=self._is_demo)
-            word, routing = await self._word(router_body(request.messages, step))
-            used += routing
-            if is_refused(step, word):
+            if self._is_demo and is_too_hard(request.messages, step):
                 yield (TextDelta(_REFUSAL), used, Done("stop"))
                 return
-            step = chosen_tool(step, word)
+            if self._is_demo and asks_how(request.messages, step):
+                step = None
+            else:
+                word, routing = await self._word(router_body(request.messages, step))
+                used += routing
+                step = chosen_tool(step, word)
         source = self._answer(request) if step is None else self._tool_call(request, step)
         async with aclosing(source) as deltas:
             async for delta in deltas:
@@ -195,7 +204,8 @@ class LocalModel(StreamingModel):
             max_system_tokens=_DEMO_SYSTEM_TOKENS if self._is_demo else None,
         )
         body = encode("openai-chat", replace(request, messages=messages, config=config, tools=())).body
-        return self._generated(body)
+        answer = self._generated(body)
+        return _until_loop(answer) if self._is_demo and config.output_schema is None else answer
 
     async def _tool_call(self, request: ModelRequest, tool: ToolSpec) -> AsyncGenerator[Delta, None]:
         call_id = f"call_{self._environment.new_id()}"
@@ -259,3 +269,18 @@ class LocalModel(StreamingModel):
         for delta in reader.receive_eof():
             if not isinstance(delta, Start):
                 yield delta
+
+
+async def _until_loop(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+    """The answer, ended where it begins to repeat itself: a small model may continue so until the limit. Its usage is
+    then unknown."""
+    text = ""
+    async with aclosing(answer) as deltas:
+        async for delta in deltas:
+            yield delta
+            if isinstance(delta, TextDelta):
+                text = (text + delta.text_delta)[-_LOOP_WINDOW:]
+                if is_looping(text):
+                    yield TextDelta(("\n" if text.endswith("\n") else "\n\n") + _LOOP_END)
+                    yield Done("stop")
+                    return

@@ -5,9 +5,9 @@ signed, the bytes of the response go through the decoder of the vendor's format,
 Nothing is kept between calls except the configuration, and the JSON of recent conversations, which saves encoding them
 again (`RequestWriter`).
 
-A failure on the way becomes an `error` delta. Before the first byte of the body it states what failed. After it, a lost
-connection is `stream_truncated`, unless the provider had already finished. A body that is a web page or plain JSON, and
-means nothing to the decoder, is reported as that.
+A failure on the way becomes an `error` delta. Before the first byte of the body, it states what failed. After that, a
+lost connection is `stream_truncated`, unless the provider had already finished. A body that is a web page or plain
+JSON, which the decoder cannot read, is reported as such.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
@@ -128,7 +128,7 @@ class ProviderModel(StreamingModel):
 
     @property
     def provider(self) -> str:  # type: ignore[override]
-        """Whose continuation data this model's answers contain."""
+        """The provider whose continuation data this model's answers contain."""
         return self.vendor.provider or self.vendor.name
 
     @property

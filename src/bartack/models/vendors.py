@@ -213,13 +213,18 @@ _ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "op
 _ALIASES |= {"x-ai": "xai", "z-ai": "zai", "llamacpp": "llama.cpp"}
 
 
+def is_vendor(name: str) -> bool:
+    """Whether there is a row with this name."""
+    return _ALIASES.get(name, name) in VENDORS
+
+
 def vendor_named(name: str) -> Vendor:
     """The row with this name. Raises `PartValidationError` that lists the known names."""
     row = VENDORS.get(_ALIASES.get(name, name))
     if row is None:
         from difflib import get_close_matches  # noqa: PLC0415 - needed only here
 
-        close = get_close_matches(name, VENDORS, n=1)
+        close = get_close_matches(name, VENDORS, n=1, cutoff=0.7)
         known = f"Did you mean {close[0]!r}?" if close else f"Known vendors: {', '.join(sorted(VENDORS))}."
         raise PartValidationError(
             f"Unknown vendor {name!r}. {known}",

@@ -15,7 +15,8 @@ The class identifies whose fault it is, the code what happened, and the message 
         ├── NotFound
         └── Conflict              the store already holds something else            tail
             ├── SessionInUse      another run holds the session                     owner, expires_in_s
-            └── LeaseLost         another run has taken the session
+            ├── LeaseLost         another run has taken the session
+            └── NothingToResume   what was to be resumed has ended
 
 Codes are part of the API and appear in stored facts. Messages are not, and may change: read attributes, never parse
 ``str(error)``.
@@ -36,6 +37,7 @@ __all__ = [
     "MissingRequiredField",
     "ModelError",
     "NotFound",
+    "NothingToResume",
     "PartValidationError",
     "QueueFull",
     "SessionInUse",
@@ -84,7 +86,7 @@ class ErrorCode(StrEnum):
     | `compaction_failed` | The context could not be compacted. |
     | `refused` | The model declined to answer. |
     | `answer_truncated` | The answer was cut off at the output limit of the model. |
-    | `answer_empty` | The model answered with nothing. |
+    | `answer_empty` | The model returned an empty answer. |
     | `invalid_output` | The answer does not match the agent's output type. |
     | `internal_error` | An unexpected exception: a bug in a hook, an extension or Bartack. |
     | `invalid_value` | A value is not valid where it is used. |
@@ -352,3 +354,7 @@ class SessionInUse(Conflict):
 
 class LeaseLost(Conflict):
     """The lease is no longer the session's current one: it expired and was taken, was taken over, or was released."""
+
+
+class NothingToResume(Conflict):
+    """What was to be resumed has ended in the meantime; nothing was stored."""

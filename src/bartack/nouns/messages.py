@@ -172,7 +172,7 @@ class Message(_MessageFields, frozen=True):
                 kind = getattr(part, "kind", type(part).__name__)
                 may = ", ".join(one.kind for one in allowed)
                 raise PartValidationError(
-                    f"{kind} is not allowed in a {self.role} message (allowed: {may})",
+                    f"{kind} is not allowed in a message of the role {self.role!r} (allowed: {may})",
                     path=f"$.parts[{index}]",
                     rule=_ROLE_RULES[self.role],
                 )

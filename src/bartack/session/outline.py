@@ -1,8 +1,8 @@
-"""`Outline`: the little of a stored entry that the folds need of everything that is over.
+"""`Outline`: the few fields of a stored entry that the folds need from closed runs.
 
-An old session is mostly closed runs. Opening it takes from them which call ids are in use and which calls have no
-result, and nothing else, so most entries are never decoded: `outlines_of` reads the canonical JSON of an entry and
-skips its content. `Past` is what the closed runs of a branch amount to. `RunState.of_branch` continues from there.
+An old session is mostly closed runs. To open it, only two things are needed from them: which call ids are in use, and
+which calls have no result. Most entries are therefore never decoded: `outlines_of` reads the canonical JSON of an entry
+and skips its content. `Past` summarises the closed runs of a branch, and `RunState.of_branch` continues from there.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`RunState`: what the entries of a branch amount to for a run: the open run, calls without a result, the totals.
+"""`RunState`: what a run needs to know from the entries of a branch: the open run, calls without a result, the totals.
 
 The loop reads it before every step, and so does recovery after a crash. A run that is resumed in another process
 therefore continues exactly where the first one stopped: both see the facts and nothing else. An entry takes constant
@@ -45,6 +45,7 @@ from bartack.session.decisions import counts_for
 from bartack.session.outline import REPAIRED, UNREADABLE, Outline, Past, last_readable
 
 __all__ = [
+    "AGENT",
     "HANDOFF",
     "INCOMPLETE",
     "REPEATED",
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 SESSION = "sessionId"  # metadata key of a call's progress and result: the session of the sub-agent that it runs
+AGENT = "agent"  # likewise, of the progress with which it starts: its name
 WAITING = "bartack.waiting"  # metadata key of its progress when that sub-agent has paused: the calls that wait
 SPENT = "bartack.spent"  # metadata key of a result: what the sub-agent used that gave it
 HANDOFF = "bartack.handoff"  # metadata key of a result: the name of the agent that answers from now on

@@ -24,7 +24,7 @@ def default_path() -> Path:
         import platformdirs  # noqa: PLC0415 - an extra, needed only without an address
     except ImportError as error:
         raise _invalid(
-            "The default store requires platformdirs: pip install 'bartack[cli]', or pass a store address.", error
+            "The default store requires platformdirs: pip install 'bartack[sqlite]', or pass a store address.", error
         ) from error
     return Path(platformdirs.user_data_dir("bartack", appauthor=False)) / "sessions.db"
 

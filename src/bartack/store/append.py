@@ -40,6 +40,7 @@ from bartack.nouns.entries import (
 )
 from bartack.nouns.errors import Conflict, LeaseLost, PartValidationError, SessionInUse
 from bartack.nouns.messages import Message
+from bartack.session.title import title_of
 from bartack.store.blobs import extract
 from bartack.store.checksums import chain, digest_of
 from bartack.store.errors import invalid, newer_session, no_entry, no_session
@@ -60,6 +61,7 @@ __all__ = [
     "check_append",
     "check_drop",
     "check_fence",
+    "check_id",
     "prepare",
     "release_lease",
     "renew_lease",
@@ -89,7 +91,7 @@ class Row(NamedTuple):
     spend: ModelSpend | None
     searched: str  # the text that a search finds
     redacts: str | None  # the id of the entry that this one redacts
-    title: str | None
+    title: str | None  # that the session has from this entry on
     is_request: bool
     checksum: bytes = b""  # known once `check_append` has seen the entry before it
 
@@ -135,8 +137,7 @@ def prepare(session_id: str, entries: Sequence[Entry]) -> Batch:
     """
     if not entries:
         raise invalid("An append needs at least one entry.")
-    if not _is_valid_id(session_id):
-        raise invalid(f"Invalid session id {session_id[:20]!r}...: it must have 1 to {_ID_LIMIT} bytes, URL-encoded.")
+    check_id(session_id)
     blobs: dict[str, bytes] = {}
     rows: list[Row] = []
     calls: set[str] = set()
@@ -162,8 +163,15 @@ def prepare(session_id: str, entries: Sequence[Entry]) -> Batch:
 
 
 @lru_cache  # the same few sessions are appended to again and again
-def _is_valid_id(session_id: str) -> bool:
+def is_valid_id(session_id: str) -> bool:
+    """Whether a session can have this id."""
     return 0 < len(quote(session_id, safe="", errors="replace")) <= _ID_LIMIT
+
+
+def check_id(session_id: str) -> None:
+    """`StoreError` with the code ``invalid_value`` if no session can have this id."""
+    if not is_valid_id(session_id):
+        raise invalid(f"Invalid session id {session_id[:20]!r}...: it must have 1 to {_ID_LIMIT} bytes, URL-encoded.")
 
 
 def _check_shape(session_id: str, seq: int, entry: Entry) -> None:
@@ -203,7 +211,7 @@ def row_of(entry: Entry, blobs: dict[str, bytes]) -> Row:
         spend=spend_of(fact),
         searched=text_of(fact),
         redacts=fact.entry_id if isinstance(fact, Redaction) else None,
-        title=fact.title if isinstance(fact, SessionHeader) else None,
+        title=title_of(fact),
         is_request=isinstance(fact, REQUESTS),
     )
 
@@ -232,7 +240,7 @@ def check_append(
     _check_tail(batch.session_id, new[0].seq, tail, expected)
     for row in new if texts else ():
         if row.id in texts:
-            raise Conflict(f"Entry {row.id!r} is already stored with other content.", tail=_id(tail))
+            raise Conflict(f"Entry {row.id!r} is already stored with different content.", tail=_id(tail))
     if missing := batch.references - existing.seqs.keys():
         raise no_entry(batch.session_id, min(missing))
     for row in new if existing.results else ():
@@ -351,7 +359,7 @@ def _in_use(held: Lease, now: datetime) -> SessionInUse:
     left_s = (held.expires_at - now).total_seconds()
     return SessionInUse(
         f"Session {held.session_id!r} is in use by {held.owner} ({held.holder}); its lease expires in {left_s:.0f} s "
-        "unless it is renewed. Wait for it to finish, or take the session over with takeover=True.",
+        "unless it is renewed. Wait for it to finish, or take over the session with takeover=True.",
         owner=held.owner,
         expires_in_s=left_s,
     )

@@ -1,16 +1,16 @@
 """The interface of a store, implemented once for all four.
 
-A store runs work on its `Tables`: `Logs` in memory or in files, or the tables of a database. `AppendOnlyStore` makes
-each method of `SessionStore` such work. The path of an append: `append` prepares the batch (bartack.store.append); in
-one transaction the tables look up what exists, `check_append` decides, and the tables insert; then it is durable.
-Followers are woken by appends of this process, and poll for those of other processes.
+A store runs work on its `Tables`: `Logs` in memory or in files, or the tables of a database. `AppendOnlyStore`
+implements each method of `SessionStore` as such work. To append, `append` prepares the batch (bartack.store.append);
+then, in one transaction, the tables look up what exists, `check_append` decides, and the tables insert the entries
+durably. Followers are woken by appends in this process, and poll for those of other processes.
 """
 
 import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -36,7 +36,7 @@ from bartack.store.append import (
 from bartack.store.entries import Entries
 from bartack.store.errors import invalid
 from bartack.store.holder import this_process
-from bartack.store.live import LiveEvent, LiveReader, Position, read_batches
+from bartack.store.live import LiveEvent, LiveReader, Position
 from bartack.store.session_store import EMPTY_HEADER, Claim, Finding, Hit, Lease, Page, Tail, Totals, next_entries
 
 __all__ = ["AppendOnlyStore", "ChangeLease", "L", "Readable", "TableStore", "Tables"]
@@ -56,11 +56,11 @@ class Readable(Protocol):
     def load(self, session_id: str, head: str | None) -> Entries: ...
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries: ...
     def heads(self, session_id: str) -> tuple[str, ...]: ...
-    def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page: ...
-    def search(self, text: str, limit: int) -> tuple[Hit, ...]: ...
+    def sessions(self, limit: int, cursor: str | None, query: str | None, *, prefix: str, reserved: bool) -> Page: ...
+    def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]: ...
     def totals(self, session_id: str | None) -> Totals: ...
     def inspect(self, session_id: str | None) -> tuple[Finding, ...]: ...
-    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]: ...
+    def journal(self, session_id: str, generation: int, after: int) -> Sequence[MessageDeltaBatch]: ...
 
 
 class Tables(Readable, Protocol):
@@ -161,11 +161,21 @@ class AppendOnlyStore(ABC):
     async def tail_of(self, session_id: str) -> Tail:
         return await self._reading(lambda tables: tables.tail(session_id))
 
-    async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
-        return await self._reading(lambda tables: tables.sessions(limit, cursor, query))
+    async def sessions(
+        self,
+        limit: int = 50,
+        cursor: str | None = None,
+        query: str | None = None,
+        *,
+        prefix: str = "",
+        reserved: bool = False,
+    ) -> Page:
+        return await self._reading(
+            lambda tables: tables.sessions(limit, cursor, query, prefix=prefix, reserved=reserved)
+        )
 
-    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
-        return await self._reading(lambda tables: tables.search(text, limit))
+    async def search(self, text: str, limit: int = 50, *, prefix: str = "") -> tuple[Hit, ...]:
+        return await self._reading(lambda tables: tables.search(text, limit, prefix=prefix))
 
     async def totals(self, session_id: str | None = None) -> Totals:
         return await self._reading(lambda tables: tables.totals(session_id))
@@ -198,7 +208,7 @@ class AppendOnlyStore(ABC):
             raise invalid("A batch of the journal needs at least one delta.")
         self.check_usable()
         await self._write_journal(lease, batch)
-        self._followers.wake(lease.session_id)
+        self._followers.wake(lease.session_id, only_live=True)
 
     async def clear_journal(self, lease: Lease) -> None:
         self.check_usable()
@@ -207,12 +217,11 @@ class AppendOnlyStore(ABC):
     async def read_journal(
         self, session_id: str, generation: int = 0, after: int = -1
     ) -> tuple[MessageDeltaBatch, ...]:
-        texts = await self._reading(lambda tables: tables.journal(session_id, generation, after))
-        return read_batches(texts)
+        return tuple(await self._reading(lambda tables: tables.journal(session_id, generation, after)))
 
     async def follow_live(self, session_id: str, position: str = "") -> AsyncIterator[LiveEvent]:
         reader = LiveReader(self, session_id, Position.parse(position))
-        async with aclosing(self._rounds(session_id, reader.read)) as rounds:
+        async with aclosing(self._rounds(session_id, reader.read, is_live=True)) as rounds:
             async for events in rounds:
                 for event in events:
                     yield event
@@ -227,18 +236,24 @@ class AppendOnlyStore(ABC):
                     yield entry
                     after = entry.seq
 
-    async def _rounds(self, session_id: str, read: Callable[[], Awaitable[S]]) -> AsyncGenerator[S, None]:
-        """What `read` returns, again and again; if that is empty, after something may have happened."""
-        with self._followers.registered(session_id) as woken:
+    async def _rounds(
+        self, session_id: str, read: Callable[[], Awaitable[S]], *, is_live: bool = False
+    ) -> AsyncGenerator[S, None]:
+        """What `read` returns, again and again; unless there is more at once, after something may have happened."""
+        with self._followers.registered(session_id, is_live=is_live) as woken:
             while not self._followers.closed:
                 woken.clear()  # before reading: an append during the read sets it again
                 found = await read()
                 if found:
                     yield found
+                if len(found) >= _PAGE or woken.is_set():
                     continue
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self.poll_s):  # wait_for can lose a cancellation before Python 3.12
-                        await woken.wait()
+                poll = None if self.poll_s is None else asyncio.get_running_loop().call_later(self.poll_s, woken.set)
+                try:
+                    await woken.wait()
+                finally:
+                    if poll is not None:
+                        poll.cancel()
 
     async def read_after(self, session_id: str, after: int) -> Entries:
         """The next entries for a follower, with redacted content removed."""
@@ -279,6 +294,7 @@ class TableStore(AppendOnlyStore):
             tables.drop(session_id)
 
         await self._write(work)
+        self._followers.wake(session_id)
 
 
 def _append_to(now: Clock, batch: Batch, expected_tail: str | None, permit: Permit, tables: Tables) -> Lease | None:
@@ -292,18 +308,21 @@ def _append_to(now: Clock, batch: Batch, expected_tail: str | None, permit: Perm
 
 
 class Followers:
-    """The followers of a store's sessions. `wake` may be called from any thread."""
+    """The followers of a store's sessions, which may be in different event loops."""
 
     def __init__(self) -> None:
         self.closed: bool = False
-        self._waiting: dict[str, dict[asyncio.Event, asyncio.AbstractEventLoop]] = {}
+        self._waiting: dict[str, dict[asyncio.Event, tuple[asyncio.AbstractEventLoop, bool]]] = {}
 
     @contextmanager
-    def registered(self, session_id: str) -> Iterator[asyncio.Event]:
-        """An event that `wake` sets. It may be set without a new entry, so a follower relies on seq."""
+    def registered(self, session_id: str, *, is_live: bool = False) -> Iterator[asyncio.Event]:
+        """An event that `wake` sets. It may be set without a new entry, so a follower relies on seq.
+
+        A follower that `is_live` also reads the journal.
+        """
         event = asyncio.Event()
         waiting = self._waiting.setdefault(session_id, {})
-        waiting[event] = asyncio.get_running_loop()
+        waiting[event] = (asyncio.get_running_loop(), is_live)
         try:
             yield event
         finally:
@@ -315,10 +334,15 @@ class Followers:
         """The sessions that have followers."""
         return list(self._waiting)
 
-    def wake(self, session_id: str) -> None:
-        """Have the followers of this session look for new entries."""
-        for event, loop in list(self._waiting.get(session_id, {}).items()):
-            if not loop.is_closed():
+    def wake(self, session_id: str, *, only_live: bool = False) -> None:
+        """Have the followers of this session look for new entries, or only those that read the journal."""
+        here = asyncio.get_running_loop()
+        for event, (loop, is_live) in list(self._waiting.get(session_id, {}).items()):
+            if only_live and not is_live:
+                continue
+            if loop is here:
+                event.set()
+            elif not loop.is_closed():
                 loop.call_soon_threadsafe(event.set)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Backups of whole stores: `backup`, `restore`, and `salvage` for what is left of a damaged one.
 
-The backup of a SQLite or JSONL store is a store of the same kind, which can be opened as it is. That of any other store
-is an export. Restoring closes open runs: what was open in a backup may have been done since.
+The backup of a SQLite or JSONL store is a store of the same kind, which can be opened as it is. The backup of any other
+store is an export. Restoring closes open runs, because work that was open in the backup may have been done since.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ class Copyable(Protocol):
     """A store in files, which copies itself."""
 
     async def backup(self, target: Path) -> None:
-        """Copy the store to a place where nothing is yet."""
+        """Copy the store to a path that does not exist yet."""
 
 
 async def backup(store: SessionStore, target: Path) -> None:
-    """Copy the store as it is at one moment, while others write to it. An export is of one moment for each session.
+    """Copy a snapshot of the store while others write to it. An export is a snapshot of each session.
 
     Raises:
-        StoreError: There is something at `target` already, or it cannot be written.
+        StoreError: `target` already exists or cannot be written.
     """
     if isinstance(store, Copyable):
         await store.backup(target)
@@ -50,10 +50,10 @@ async def backup(store: SessionStore, target: Path) -> None:
 
 
 async def restore(source: Path, address: str | Path | None) -> None:
-    """Make a new store from a backup; an export can be restored to any kind of store. Open runs are closed.
+    """Create a new store from a backup; an export can be restored to any kind of store. Open runs are closed.
 
     Raises:
-        StoreError: There is a store at the address already, or the backup is of another kind of store.
+        StoreError: A store already exists at the address, or the backup is of another kind of store.
     """
     where = StoreAddress.parse(address)
     kind = _kind_of(source)
@@ -98,8 +98,8 @@ def _kind_of(source: Path) -> str:
 async def salvage(path: Path) -> AsyncIterator[Entry]:
     """Whatever can be read of a damaged store or of one of its files, session by session, in order of `seq`.
 
-    The sessions are without gaps: what is lost is replaced by entries that say so. Close the store before: reading a
-    SQLite file releases the locks that this process holds on it.
+    The sessions have no gaps: lost entries are replaced by entries that record the loss. Close the store first: reading
+    a SQLite file releases the locks that this process holds on it.
     """
 
     def found() -> list[tuple[str, list[bytes]]]:

@@ -55,8 +55,9 @@ def _derived(entries: Sequence[Entry], seqs: Mapping[str, int], rows: Sequence[R
             key = model_key(row.spend.model)
             spends[key] = spends.get(key, NO_SPEND) + row.spend.spend
     parents = {seqs[row.id]: seqs.get(row.parent_id or "", 0) for row in rows[1:]}
+    titled = [row for row in rows if row.title is not None]
     return Derived(
-        title=None if rows[0].id in redacted else rows[0].title,
+        title=titled[-1].title if titled and titled[-1].id not in redacted else None,
         created=sortable(entries[0].timestamp),
         updated=sortable(entries[-1].timestamp),
         tail=Tail(rows[-1].id, seqs[rows[-1].id]),

@@ -3,8 +3,8 @@
 In: the canonical JSON of entries, as bytes. Decoding an entry costs many times what fetching its bytes costs, and most
 of a long session is never looked at.
 
-Text that is not an entry (damaged, or of a kind that a newer version added) does not make its session unusable: it
-appears in its place as a `Custom` fact named `UNREADABLE`, and `bartack.store.maintenance.check` reports it.
+Text that is not an entry (damaged, or of a kind added by a newer version) does not make its session unusable: a
+`Custom` fact named `UNREADABLE` appears in its place, and `bartack.store.maintenance.check` reports it.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -9,7 +9,8 @@ Guard. SQLite uses POSIX locks. They belong to the process, and closing any desc
 anything in this process opens and closes the database file directly, another process that closes the database believes
 it is the last user and deletes the write-ahead log; everything written from then on is lost without an error. (Current
 versions of SQLite check first, but the other process may have an older one.) An open file description lock on the same
-bytes is not released that way and stops the other process from deleting the log. Only Linux has these locks.
+bytes is not released that way and stops the other process from deleting the log. Linux and macOS have these locks; a
+store is not opened where the system refuses one. On Windows, SQLite's locks belong to the handle, which needs no guard.
 """
 
 import errno
@@ -273,8 +274,13 @@ class Guard:
         with cls._mutex:
             guard = cls._guards.get(key)
             if guard is None:
-                guard = cls._guards[key] = cls(key, os.open(path, os.O_RDONLY))
-                guard._lock(shared=True, wait_s=wait_s)
+                guard = cls(key, os.open(path, os.O_RDONLY))
+                try:
+                    guard._lock(shared=True, wait_s=wait_s)
+                except BaseException:
+                    os.close(guard._fd)
+                    raise
+                cls._guards[key] = guard
             guard._users += 1
             return guard
 
@@ -293,19 +299,38 @@ class Guard:
                 os.close(self._fd)
 
     def _lock(self, *, shared: bool, wait_s: float = 0.0) -> None:
-        if sys.platform != "linux":
+        if sys.platform == "win32":
             return
-        kind = fcntl.F_RDLCK if shared else fcntl.F_UNLCK
-        request = struct.pack("hhqqi", kind, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
+        command, request = _lock_request(fcntl.F_RDLCK if shared else fcntl.F_UNLCK)
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
+                fcntl.fcntl(self._fd, command, request)
                 return
             except OSError as error:  # a process that is opening or closing the file has it locked for a moment
+                if error.errno == errno.EINVAL:
+                    raise StoreError(f"{_NO_GUARD} (fcntl {command}: {error.strerror}). {_OTHER_STORES}") from error
                 if error.errno not in {errno.EAGAIN, errno.EACCES} or time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
+
+
+_NO_GUARD = "SQLite stores need open file description locks, which this system does not have"
+_OTHER_STORES = "Use a PostgreSQL store, or one in JSON Lines files."
+
+
+def _lock_request(kind: int) -> tuple[int, bytes]:
+    """The command for an open file description lock, and its ``struct flock``, which each system lays out differently.
+
+    Python does not define the command for every version of macOS.
+    """
+    match sys.platform:
+        case "linux":
+            return fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
+        case "darwin":
+            return 90, struct.pack("qqihh", _SHARED_FIRST, _SHARED_SIZE, 0, kind, os.SEEK_SET)
+        case other:
+            raise StoreError(f"{_NO_GUARD} ({other}). {_OTHER_STORES}")
 
 
 # -- file systems

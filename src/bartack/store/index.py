@@ -13,9 +13,10 @@ import msgspec
 
 from bartack.nouns import wire
 from bartack.nouns.deltas import TOKEN_COUNTS, Usage
-from bartack.nouns.entries import BranchSummary, CompactionSummary, Fact, SessionHeader, StreamFailed
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Fact, StreamFailed
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.session.title import title_of
 from bartack.session.tool_state import output_text
 from bartack.store.session_store import NO_SPEND, ModelSpend, Spend, Tail, Totals
 
@@ -111,12 +112,10 @@ def text_of(fact: Fact) -> str:
             texts = [part.text for part in fact.parts if isinstance(part, Text)]
             texts += [output_text(part) for part in fact.parts if isinstance(part, ToolResult)]
             return "\n".join(texts)[:SEARCHED]
-        case SessionHeader():
-            return fact.title or ""
         case CompactionSummary() | BranchSummary():
             return fact.summary[:SEARCHED]
         case _:
-            return ""
+            return title_of(fact) or ""
 
 
 # -- branches

@@ -1,21 +1,22 @@
 """Following a session while an answer is arriving, from any process.
 
-The run writes the deltas of the current answer to the *journal*: small batches beside the log, dropped once the log has
-the answer. A journal belongs to one attempt at one answer, its *generation*: the seq of the session's last entry when
-the attempt began. Generations increase, and an attempt cannot be confused with another one.
+The run writes the deltas of the current answer to the *journal*: small batches next to the log, dropped once the log
+has the answer. A journal belongs to one attempt at one answer, identified by its *generation*: the seq of the session's
+last entry when the attempt began. Generations increase, so one attempt cannot be confused with another.
 
-A reader gets entries, and between them the deltas of the answer in progress. Every event has a position, as text, at
+A reader gets entries and, between them, the deltas of the answer in progress. Every event has a position, as text, from
 which any other reader in any process can continue:
 
     12              after the entry with seq 12
     RUN:12:345      in the answer that follows entry 12, after the delta with seq 345
     RUN:12:345:14   the same, after entry 14: others may append requests while an answer arrives
 
-`LiveReset` replaces what a reader has of the answer in progress: it joins in the middle of one, or a new attempt has
-begun. Once an answer is in the log its journal is gone, and the entry itself is what a late reader gets. Readers fetch
-at their own pace, so a slow one delays neither the run nor the others.
+`LiveReset` replaces what a reader has received of the answer in progress, because the reader joined in the middle or a
+new attempt has begun. Once an answer is in the log, its journal is gone, and a late reader gets the entry itself.
+Readers fetch at their own pace, so a slow reader delays neither the run nor the others.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -40,9 +41,11 @@ __all__ = [
     "read_batches",
 ]
 
+_POSITION = re.compile(r"(\d{1,18})?|([^:\x00-\x20]+):(\d{1,18}):(-?\d{1,18})(?::(\d{1,18}))?", re.ASCII)
+
 
 class Position(NamedTuple):
-    """How far a reader has come: the last entry and, while an answer is arriving, the last delta."""
+    """A reader's position: the last entry and, while an answer is arriving, the last delta."""
 
     entry_seq: int = 0
     run_id: str = ""  # empty if no answer is arriving
@@ -58,17 +61,13 @@ class Position(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "Position":
         """Read what `str` returned; `StoreError` for anything else."""
-        try:
-            match text.split(":"):
-                case [entry_seq]:
-                    return cls(int(entry_seq or 0))
-                case [run_id, generation, seq]:
-                    return cls(int(generation), run_id, int(generation), int(seq))
-                case [run_id, generation, seq, entry_seq]:
-                    return cls(int(entry_seq), run_id, int(generation), int(seq))
-        except ValueError:
-            pass
-        raise invalid(f"Invalid position {text[:80]!r}: expected SEQ or RUN:GENERATION:SEQ.")
+        found = _POSITION.fullmatch(text)
+        if found is None:
+            raise invalid(f"Invalid position {text[:80]!r}: expected SEQ or RUN:GENERATION:SEQ.")
+        after, run_id, generation, seq, entry_seq = found.groups()
+        if run_id is None:
+            return cls(int(after or 0))
+        return cls(int(entry_seq or generation), run_id, int(generation), int(seq))
 
 
 class LiveEntry(Noun, frozen=True):

@@ -1,8 +1,8 @@
 """Checking, repairing and purging sessions, in any store: `bartack sessions fsck` and `bartack sessions purge`.
 
-`check` reads everything, changes nothing, and reports whatever it cannot read as a finding too. `repair` sets aside
-what a crash left half-written, appends a result for each tool call without one, and records damage that cannot be
-undone, so that it is reported once; stored entries are never rewritten. `purge` is the only way to really remove data.
+`check` reads everything, changes nothing, and reports whatever it cannot read as a finding too. `repair` sets
+half-written data aside, appends a result for each tool call without one, and records permanent damage so that it is
+reported only once; stored entries are never rewritten. `purge` is the only way to actually remove data.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from bartack.session.redaction import visible
 from bartack.store.entries import Entries, envelope_of
 from bartack.store.index import results_of
 from bartack.store.open_work import OpenWork
-from bartack.store.session_store import Finding, FindingKind, Lease, SessionInfo, SessionStore, next_entries
+from bartack.store.session_store import RESERVED, Finding, FindingKind, Lease, SessionInfo, SessionStore, next_entries
 
 __all__ = ["Checked", "all_sessions", "can_repair", "check", "check_all", "purge", "repair"]
 
@@ -65,20 +65,24 @@ async def check_all(
     do_repair: bool = False,
     on_session: Callable[[], None] = lambda: None,
 ) -> Checked:
-    """Check these sessions, or the whole store, and repair what can be repaired. `on_session` follows each session."""
+    """Check these sessions, or the whole store, and repair what can be repaired. `on_session` is called after each
+    session.
+    """
     findings = [] if sessions else await _guarded(None, store.inspect())
     if do_repair and any(can_repair(finding) for finding in findings):
         findings = await _repair_store(store, findings)
     names = list(sessions or ())
     if not sessions:
         try:
-            names = [info.id async for info in all_sessions(store)]
+            names = [info.id for kind in (False, True) async for info in all_sessions(store, reserved=kind)]
         except StoreError as error:
             findings.append(_unreadable(None, error))
     repaired: list[str] = []
     for name in names:
         found = await check(store, name)
-        if do_repair and any(can_repair(finding) for finding in found):
+        # The records of Bartack itself consist of what others append to them: a note would not belong there.
+        is_repaired = do_repair and not name.startswith(RESERVED)
+        if is_repaired and any(can_repair(finding) for finding in found):
             try:
                 found = await repair(store, name)
                 repaired.append(name)
@@ -89,12 +93,14 @@ async def check_all(
     return Checked(len(names), tuple(repaired), tuple(findings))
 
 
-async def all_sessions(store: SessionStore) -> AsyncIterator[SessionInfo]:
-    """Every session once, the one that changed last first. Sessions may move between pages while these are read."""
+async def all_sessions(store: SessionStore, *, reserved: bool = False) -> AsyncIterator[SessionInfo]:
+    """Every session once, or every session with Bartack's own records; most recently changed first. Sessions may move
+    between pages while the pages are read.
+    """
     seen: set[str] = set()
     cursor: str | None = None
     while True:
-        page = await store.sessions(_PAGE, cursor)
+        page = await store.sessions(_PAGE, cursor, reserved=reserved)
         for info in page.items:
             if info.id not in seen:
                 seen.add(info.id)
@@ -119,7 +125,7 @@ def _unreadable(session_id: str | None, error: StoreError) -> Finding:
 
 
 def can_repair(finding: Finding) -> bool:
-    """Whether `repair` fixes the problem, or records it as known because it cannot be undone."""
+    """Whether `repair` fixes the problem, or records it as known because the damage is permanent."""
     return finding.repairable or (finding.fault in _DAMAGE and finding.seq is not None)
 
 

@@ -1,11 +1,12 @@
 """`Logs`: the tables of a store without a database; and `MemoryStore`, which has nothing else."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import TypeVar
 
 from bartack.environment import Environment
-from bartack.nouns import wire
 from bartack.nouns.entries import MessageDeltaBatch
 from bartack.store.append import Batch, Existing, Row
 from bartack.store.append_only import Tables, TableStore
@@ -14,7 +15,7 @@ from bartack.store.errors import no_session
 from bartack.store.index import totals_of
 from bartack.store.search import newest_first, page_of
 from bartack.store.session_log import SessionLog
-from bartack.store.session_store import Finding, Hit, Lease, Page, SessionInfo, Tail, Totals
+from bartack.store.session_store import RESERVED, Finding, Hit, Lease, Page, SessionInfo, Tail, Totals
 
 __all__ = ["Logs", "MemoryStore"]
 
@@ -56,14 +57,16 @@ class Logs:
         self._journals.pop(session_id, None)
 
     def write_journal(self, session_id: str, batch: MessageDeltaBatch | None) -> None:
-        kept = [] if batch is None else self._journals.get(session_id, [])
-        self._journals[session_id] = [one for one in kept if batch is not None and one.generation == batch.generation]
+        batches = self._journals.setdefault(session_id, [])  # all of one generation, in the order of their numbers
+        if batch is None or (batches and batches[0].generation != batch.generation):
+            batches.clear()
         if batch is not None:
-            self._journals[session_id].append(batch)
+            batches.append(batch)
 
-    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
-        batches = self._journals.get(session_id, ())
-        return [wire.encode(one) for one in batches if one.generation != generation or one.number > after]
+    def journal(self, session_id: str, generation: int, after: int) -> Sequence[MessageDeltaBatch]:
+        batches = self._journals.get(session_id, [])
+        is_known = bool(batches) and batches[0].generation == generation
+        return batches[bisect_right(batches, after, key=attrgetter("number")) if is_known else 0 :]
 
     def inspect(self, session_id: str | None) -> tuple[Finding, ...]:
         if session_id is not None:
@@ -97,14 +100,16 @@ class Logs:
     def heads(self, session_id: str) -> tuple[str, ...]:
         return self._log(session_id).heads()
 
-    def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
+    def sessions(self, limit: int, cursor: str | None, query: str | None, *, prefix: str, reserved: bool) -> Page:
         def matches(info: SessionInfo) -> bool:
-            return query is None or bool(self.hits(info.id, query))
+            is_listed = info.id.startswith(prefix) and info.id.startswith(RESERVED) is reserved
+            return is_listed and (query is None or bool(self.hits(info.id, query)))
 
         return page_of(self.infos(), limit, cursor, matches)
 
-    def search(self, text: str, limit: int) -> tuple[Hit, ...]:
-        found = (hit for info in newest_first(self.infos()) for hit in self.hits(info.id, text))
+    def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]:
+        searched = (info.id for info in newest_first(self.infos()) if info.id.startswith(prefix))
+        found = (hit for session_id in searched for hit in self.hits(session_id, text))
         return tuple(islice(found, limit))
 
     def totals(self, session_id: str | None) -> Totals:
@@ -113,14 +118,17 @@ class Logs:
 
 
 class MemoryStore(TableStore):
-    """Sessions that end with the process, for tests and for runs that need not be kept.
+    """Sessions that do not outlive the process, for tests and for runs that need not be kept.
 
-    All work runs at once, between two awaits, so nothing can interleave with it.
+    Each piece of work runs without an await, so nothing can interleave with it.
     """
 
     def __init__(self, *, environment: Environment | None = None) -> None:
         super().__init__(environment)
         self._logs = Logs()
+
+    def check_usable(self) -> None:
+        """Never raises: a forked process has a copy of the sessions, as of everything in memory."""
 
     async def _read(self, work: Callable[[Tables], T]) -> T:
         return work(self._logs)

@@ -1,4 +1,4 @@
-"""Requests: what anyone may ask of a session, from any process and at any moment, without a model.
+"""Requests to a session, from any process and at any time, without a model.
 
     await queue(store, "trip", "And on Tuesday?")
     await decide(store, "trip", "call_1", Decision("approve"))
@@ -6,7 +6,8 @@
     await request_abort(store, "trip")
 
 A request is a fact like any other, appended after the session's last entry. A live run reads it within a moment and
-acts upon it once; without a live run it waits for the next one. What is wrong is refused here, before it is stored.
+acts on it once; without a live run, it waits for the next one. Invalid requests are refused here, before anything is
+stored.
 """
 
 import asyncio
@@ -38,10 +39,12 @@ from bartack.session.decisions import Decision, decided_fact
 from bartack.session.outline import SOURCE, Past, outlines_of
 from bartack.session.run_state import RunState
 from bartack.session.schema_check import argument_check
+from bartack.session.title import TITLE
 from bartack.store.session_store import SessionStore, Tail, next_entries
 
 __all__ = [
     "ThinkingLevel",
+    "check_decision",
     "decide",
     "deferred_calls",
     "load_state",
@@ -49,9 +52,11 @@ __all__ = [
     "override_system_prompt",
     "pending_approvals",
     "post",
+    "post_from",
     "post_result",
     "queue",
     "redact",
+    "rename",
     "request_abort",
     "set_thinking_level",
     "steer",
@@ -67,11 +72,11 @@ ThinkingLevel = Literal["default", "none", "minimal", "low", "medium", "high", "
 async def post(
     store: SessionStore, session_id: str, *facts: Fact, head: str | None = None, entry_id: str | None = None
 ) -> Entry:
-    """Append facts to a session as it is now, and return the first entry. With `head` they begin a branch there. With
-    `entry_id`, the first entry has this id, and posting it again returns the one that is stored.
+    """Append facts to a session as it is now, and return the first entry. With `head`, they start a branch there. With
+    `entry_id`, the first entry has this id, and posting it again returns the stored one.
 
-    While a run is live, the store refuses facts that are not requests with `SessionInUse`. `NotFound`: there is no such
-    session, or the entry that a redaction names does not exist.
+    While a run is live, the store refuses facts that are not requests with `SessionInUse`. `NotFound`: the session, or
+    the entry that a redaction names, does not exist.
     """
 
     async def attempt() -> Entry | None:
@@ -80,40 +85,54 @@ async def post(
     return await _repeated(session_id, attempt)
 
 
+async def post_from(
+    store: SessionStore, session_id: str, fact: Callable[[Iterable[Entry]], Fact], *, entry_id: str | None = None
+) -> Entry:
+    """Append the fact that follows from all entries of the session, redacted ones included, as they are now: they are
+    read again if others were faster. What `fact` raises is raised here."""
+
+    async def attempt() -> Entry | None:
+        tail = await store.tail_of(session_id)
+        made = fact(await store.entries(session_id))
+        return await _append(store, session_id, tail, (made,), entry_id=entry_id)
+
+    return await _repeated(session_id, attempt)
+
+
 async def queue(
     store: SessionStore, session_id: str, message: Message | str, *, requested_by: str | None = None
 ) -> Entry:
-    """Add a user message for when the live run would end, which then continues; or for the next run."""
+    """Add a user message. The live run continues with it instead of ending; without one, the next run gets it."""
     return await post(store, session_id, MessageQueued(_as_message(message), requested_by=requested_by))
 
 
 async def steer(
     store: SessionStore, session_id: str, message: Message | str, *, requested_by: str | None = None
 ) -> Entry:
-    """Add a user message before the next model call of the live run; or for the next run."""
+    """Add a user message before the next model call of the live run; without one, the next run gets it."""
     return await post(store, session_id, MessageQueued(_as_message(message), steer=True, requested_by=requested_by))
 
 
 async def pending_approvals(store: SessionStore, session_id: str) -> tuple[ApprovalRequired, ...]:
-    """The questions about tool calls that are still to be decided."""
+    """The tool calls that await a decision."""
     _, state = await load_state(store, session_id)
     return state.questions
 
 
 async def decide(store: SessionStore, session_id: str, tool_call_id: str, decision: Decision) -> Entry:
-    """Decide about a tool call that needs approval. A decision can be corrected until the run has acted upon it.
+    """Decide about a tool call that needs approval. A later decision replaces it until the run has acted on it.
 
     Raises:
         NotFound: The call is not awaiting approval.
-        Conflict: The approval has expired, or the run has acted upon an earlier decision.
+        Conflict: The approval has expired, or the run has acted on an earlier decision.
         PartValidationError: The changed arguments do not match the tool's schema.
         ToolError: The decision was made for other arguments (see `Decision.arguments_digest`).
     """
-    return await _checked(store, session_id, lambda state: _decided(store, state, tool_call_id, decision))
+    return await _checked(store, session_id, lambda state: check_decision(store, state, tool_call_id, decision))
 
 
 async def deferred_calls(store: SessionStore, session_id: str) -> tuple[ToolStarted, ...]:
-    """The deferred calls whose results are still to be posted."""
+    """The deferred calls that await a result."""
     _, state = await load_state(store, session_id)
     return state.deferred
 
@@ -128,32 +147,45 @@ async def post_result(
 ) -> Entry:
     """Post the result of a deferred call: its content, or a `ToolResult`, for example for an error.
 
-    A live run uses it before its next model call; a paused one when it is resumed.
+    A live run uses it before its next model call; a paused one when it is resumed. A call that failed can be repeated:
+    posting the same result again, before it is used, returns the entry that is stored.
 
     Raises:
         NotFound: There is no such call, or it is not waiting for a result from outside.
-        Conflict: The call has a result already.
+        Conflict: The call already has a result.
     """
 
     made = result if isinstance(result, ToolResult) else ToolResult(tool_call_id, result)
     code = (made.error_code or ErrorCode.TOOL_FAILED) if made.is_error else None
     made = replace(made, tool_call_id=tool_call_id, error_code=code)
 
+    stored_id: str | None = None
+
     def fact(state: RunState) -> Fact:
+        nonlocal stored_id
         known = state.find(tool_call_id)
-        if (known is None and tool_call_id in state.call_ids) or (known is not None and known.posted is not None):
+        posted = None if known is None else known.posted
+        if posted is not None and posted.result == made:
+            assert known is not None
+            stored_id = known.posted_id
+        if posted is not None or (known is None and tool_call_id in state.call_ids):
             raise Conflict(f"Call {tool_call_id!r} already has a result.")
         if known is None or not known.is_deferred:
             raise NotFound(f"Call {tool_call_id!r} is not waiting for a result from outside.")
         return ResultPosted(tool_call_id, made, posted_by=posted_by)
 
-    return await _checked(store, session_id, fact)
+    try:
+        return await _checked(store, session_id, fact)
+    except Conflict:
+        if stored_id is None:
+            raise
+        return next(entry for entry in await store.entries(session_id) if entry.id == stored_id)
 
 
 async def request_abort(
     store: SessionStore, session_id: str, *, reason: str | None = None, requested_by: str | None = None
 ) -> Entry:
-    """End the open run as aborted: at once if it is live, otherwise when it is resumed. `NotFound` if none is open."""
+    """Abort the open run: immediately if it is live, otherwise when it is resumed. `NotFound` if none is open."""
 
     def fact(state: RunState) -> Fact:
         if state.run_id is None:
@@ -164,10 +196,11 @@ async def request_abort(
 
 
 async def switch_model(store: SessionStore, session_id: str, model: ModelRef | str) -> Entry:
-    """Let another model answer, from the next model call of the open run to its end; without an open run, in the next
+    """Switch the open run to another model, from its next model call to its end; without an open run, switch the next
     one. `model` may be a name such as ``anthropic:claude-sonnet-4-6``.
 
-    The process of the run must be able to connect to the model; if it is not, the run keeps its model and records that.
+    The process running the agent must be able to connect to the model; otherwise the run keeps its model and records
+    that.
     """
     ref = _as_ref(model) if isinstance(model, str) else model
     return await _checked(store, session_id, lambda state: ModelChange(ref, state.model))
@@ -176,9 +209,9 @@ async def switch_model(store: SessionStore, session_id: str, model: ModelRef | s
 async def set_thinking_level(
     store: SessionStore, session_id: str, level: ThinkingLevel, *, head: str | None = None
 ) -> Entry:
-    """Let models think this much from the next run on; ``default`` leaves it to the settings of the model.
+    """Set how much models think from the next run on; ``default`` leaves it to the model's settings.
 
-    Models think as far as they support it. `SessionInUse` while a run is live.
+    This has an effect only as far as a model supports it. `SessionInUse` while a run is live.
     """
     if level not in get_args(ThinkingLevel):
         known = ", ".join(get_args(ThinkingLevel))
@@ -196,11 +229,19 @@ async def override_system_prompt(
     return await post(store, session_id, SystemPromptOverride(text), head=head)
 
 
-async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason: str | None = None) -> Entry:
-    """Hide the content of an entry, from the next model call on. A queued message is thereby withdrawn.
+async def rename(store: SessionStore, session_id: str, title: str, *, head: str | None = None) -> Entry:
+    """Change the title by which the session is listed and found; `PartValidationError` for an empty one."""
+    title = " ".join(title.split())
+    if not title:
+        raise PartValidationError("The title of a session cannot be empty.", path="$.title")
+    return await post(store, session_id, Custom(TITLE, {"title": title}), head=head)
 
-    A queued message and the message that delivered it have the same content, so both are redacted; and so are the
-    records of another program that an entry was imported from.
+
+async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason: str | None = None) -> Entry:
+    """Hide the content of an entry from the next model call on. Redacting a queued message withdraws it.
+
+    A queued message and the message that delivered it have the same content, so both are redacted. So are the records
+    of another program that an entry was imported from.
     """
 
     async def attempt() -> Entry | None:
@@ -228,7 +269,7 @@ def _copies(entries: Iterable[Entry], entry_id: str) -> list[str]:
 
 
 async def note(store: SessionStore, session_id: str, name: str, data: dict[str, Any]) -> Entry:
-    """Add a fact of the application, which runs and models do not see."""
+    """Add an application's own fact, which runs and models do not see."""
     return await post(store, session_id, Custom(name, data))
 
 
@@ -253,7 +294,7 @@ async def _repeated(session_id: str, attempt: Callable[[], Awaitable[Entry | Non
 
 
 async def load_state(store: SessionStore, session_id: str) -> tuple[Tail, RunState]:
-    """The end of a session, and what its entries amount to there."""
+    """The tail of a session, and the run state computed from its entries."""
     tail = await store.tail_of(session_id)
     stored = await store.load(session_id, head=tail.entry_id)
     state = RunState.of_branch(stored, Past(outlines_of(stored.texts)))
@@ -285,10 +326,11 @@ async def _append(
     return entries[0]
 
 
-def _decided(store: SessionStore, state: RunState, tool_call_id: str, decision: Decision) -> ApprovalDecided:
+def check_decision(store: SessionStore, state: RunState, tool_call_id: str, decision: Decision) -> ApprovalDecided:
+    """The decision as a fact; raises what `decide` does."""
     known = state.find(tool_call_id)
     if (known is None and tool_call_id in state.call_ids) or (known is not None and known.is_settled):
-        raise Conflict(f"Call {tool_call_id!r} can no longer be decided: the run has acted upon it.")
+        raise Conflict(f"Call {tool_call_id!r} can no longer be decided: the run has already acted on it.")
     question = None if known is None else known.question
     if question is None:
         raise NotFound(f"Call {tool_call_id!r} is not awaiting approval.")

@@ -14,7 +14,7 @@ import msgspec
 
 from bartack.nouns.json_values import json_text
 from bartack.store.errors import invalid
-from bartack.store.session_store import RESERVED, Page, SessionInfo
+from bartack.store.session_store import Page, SessionInfo
 
 __all__ = [
     "contains",
@@ -91,7 +91,7 @@ def page_of(
     infos: Iterable[SessionInfo], limit: int, cursor: str | None, matches: Callable[[SessionInfo], bool]
 ) -> Page:
     """The page after `cursor` of the sessions that match; no more are tried than the page needs."""
-    ordered = newest_first(info for info in infos if not info.id.startswith(RESERVED))
+    ordered = newest_first(infos)
     if cursor is not None:
         after = read_cursor(cursor)
         ordered = [info for info in ordered if _sort_key(info) < after]

@@ -11,14 +11,23 @@ from itertools import zip_longest
 from msgspec import Raw
 
 from bartack.nouns import wire
-from bartack.nouns.entries import Redaction, SessionHeader
+from bartack.nouns.entries import Custom, Redaction
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
+from bartack.session.title import TITLE, title_of
 from bartack.store.append import Batch, Existing, Row
 from bartack.store.blobs import has_blob_word, restore
 from bartack.store.entries import Entries, Envelope, envelope_of, envelopes_of, unreadable_id
 from bartack.store.errors import no_entry
-from bartack.store.index import ModelKey, branch_heads, branch_ranges, model_key, results_in, spend_of, text_of
+from bartack.store.index import (
+    ModelKey,
+    branch_heads,
+    branch_ranges,
+    model_key,
+    results_in,
+    spend_of,
+    text_of,
+)
 from bartack.store.search import contains, phrases, snippet, words
 from bartack.store.session_store import NO_SPEND, Hit, Lease, SessionInfo, Spend, Tail
 
@@ -43,8 +52,10 @@ class SessionLog:
         self._results: set[str] = set()  # tool calls with a result; up to `_results_read`
         self._results_read = 0
         self._hidden: set[str] = set()
+        self._titled = 0  # the position of the entry that gives the session its title
         self._spends: dict[ModelKey, Spend] = {}  # up to `_spends_read`
         self._spends_read = 0
+        self._info: SessionInfo | None = None  # as of its last entry
 
     # -- in
 
@@ -72,6 +83,8 @@ class SessionLog:
             self._results_read += 1
             if row.redacts is not None:
                 self._hidden.add(row.redacts)
+            if row.title is not None:
+                self._titled = len(self._texts) - 1
             self.checksum = row.checksum
 
     def add_lines(self, texts: list[bytes], checksum: bytes, lines: bytes) -> None:
@@ -88,9 +101,11 @@ class SessionLog:
             [envelope.parent_id for envelope in envelopes],
         )
         self._needs_restore |= has_blob_word(lines)
-        for envelope in envelopes:
+        for position, envelope in enumerate(envelopes, len(self._texts) - len(texts)):
             if envelope.kind == Redaction.kind:
                 self._index_redaction(bytes(envelope.payload))
+            elif envelope.kind == Custom.kind and TITLE.encode() in bytes(envelope.payload):
+                self._index_title(position, bytes(envelope.payload))
 
     def _rising(self, seqs: list[int]) -> list[int]:
         """The seqs of lines that follow; one that is out of order is damaged, and becomes what its place says."""
@@ -119,6 +134,13 @@ class SessionLog:
     def _index_redaction(self, payload: bytes) -> None:
         try:
             self._hidden.add(wire.decode(Redaction, payload).entry_id)
+        except PartValidationError:
+            pass  # an unreadable entry, which the check reports
+
+    def _index_title(self, position: int, payload: bytes) -> None:
+        try:
+            if title_of(wire.decode(Custom, payload)) is not None:
+                self._titled = position
         except PartValidationError:
             pass  # an unreadable entry, which the check reports
 
@@ -204,16 +226,24 @@ class SessionLog:
 
     def info(self) -> SessionInfo:
         """The session, as it is listed."""
-        (first,) = self._entries([range(1)], self._hidden)
-        return SessionInfo(
-            id=self.session_id,
-            title=first.fact.title if isinstance(first.fact, SessionHeader) else None,
-            created=first.timestamp,
-            updated=self.updated,
-            entries=len(self.ids),
-            tail=self.tail,
-            spend=sum(self.spends().values(), NO_SPEND),
-        )
+        if self._info is None or self._info.entries != len(self.ids):
+            (first,) = self._entries([range(1)])
+            self._info = SessionInfo(
+                id=self.session_id,
+                title=self.title,
+                created=first.timestamp,
+                updated=self.updated,
+                entries=len(self.ids),
+                tail=self.tail,
+                spend=sum(self.spends().values(), NO_SPEND),
+            )
+        return self._info
+
+    @property
+    def title(self) -> str | None:
+        """The title that the session was given last; None if it has none, or that was redacted."""
+        (titled,) = self._entries([range(self._titled, self._titled + 1)], self._hidden)
+        return title_of(titled.fact)
 
     @property
     def updated(self) -> datetime:

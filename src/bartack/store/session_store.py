@@ -2,16 +2,15 @@
 
 A store keeps an append-only list of entries per session.
 
-1. `append` returns once its entries will survive a process kill, an operating system crash and a power loss.
-2. The entries of an append are stored together or not at all; `seq` runs from 1 without gaps; entries never change.
-3. If `append` raises anything but `Conflict` or `NotFound`, or the process dies, the outcome is unknown. Append the
-   same entries again: they are stored exactly once.
-4. One transaction decides everything: the expected tail, the fence of the lease, entry ids, one result per tool call.
-5. Timestamps do not order anything; `seq` does.
+1. `append` returns once its entries will survive a killed process, an operating system crash and a power failure. 2.
+The entries of an append are stored together or not at all; `seq` runs from 1 without gaps; entries never change. 3. If
+`append` raises anything but `Conflict` or `NotFound`, or the process dies, the outcome is unknown. Append the same
+entries again: they are stored exactly once. 4. One transaction decides everything: the expected tail, the fence of the
+lease, entry ids, one result per tool call. 5. Timestamps do not order anything; `seq` does.
 
 Every failure is a `StoreError`: `NotFound` for a missing session or entry, `Conflict` when the append contradicts what
 is stored, otherwise a plain `StoreError` with the code `storage_failed` (disk, server or another program; may work
-later), `storage_corrupt` (damaged, or not a store of ours), `invalid_value` or `invalid_config` (bad input).
+later), `storage_corrupt` (damaged, or not a Bartack store), `invalid_value` or `invalid_config` (bad input).
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -115,7 +114,7 @@ class SessionInfo(Noun, frozen=True, kw_only=True):
     """A session as listed by `SessionStore.sessions`."""
 
     id: str
-    title: str | None = None  # also None when the header was redacted
+    title: str | None = None  # also None when the entry that gave it was redacted
     created: datetime  # the time of its first entry
     updated: datetime  # the time of its last entry
     entries: int
@@ -225,15 +224,27 @@ class SessionStore(Protocol):
         """The session's last entry."""
         ...
 
-    async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
+    async def sessions(
+        self,
+        limit: int = 50,
+        cursor: str | None = None,
+        query: str | None = None,
+        *,
+        prefix: str = "",
+        reserved: bool = False,
+    ) -> Page:
         """List sessions, most recently updated first; with `query`, only those that `search` finds.
 
-        Sessions whose id begins with `RESERVED` are left out.
+        Only ids that start with `prefix` are listed. Sessions whose id begins with `RESERVED` are left out; with
+        `reserved`, only they are listed.
         """
         ...
 
-    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
-        """Entries that contain every word of `text`, most recently updated session first, redacted ones excluded."""
+    async def search(self, text: str, limit: int = 50, *, prefix: str = "") -> tuple[Hit, ...]:
+        """Entries that contain every word of `text`, most recently updated session first, redacted ones excluded.
+
+        Only sessions whose ids start with `prefix` are searched.
+        """
         ...
 
     async def totals(self, session_id: str | None = None) -> Totals:
@@ -261,22 +272,22 @@ class SessionStore(Protocol):
     def follow_live(self, session_id: str, position: str = "") -> AsyncIterator[LiveEvent]:
         """Every entry and, between them, the deltas of the answer in progress (see `bartack.store.live`).
 
-        `position` is that of an event received before, from any process. The last event has no successor until
-        something happens; the iterator ends when the store is closed.
+        `position` is the position of an earlier event, received by any process. The iterator waits for new events, and
+        ends when the store is closed.
         """
         ...
 
     async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
         """Take the lease for `ttl` seconds; `SessionInUse` while another owner holds it.
 
-        A lease is no longer held once it was released, has expired, or its process has ended. With `takeover` it is
+        A lease is no longer held once it is released, it has expired, or its process has ended. With `takeover`, it is
         taken in any case, and its owner can no longer write. An owner that takes its own lease again gets a new epoch,
-        so no two runs may use the same name.
+        so no two runs may use the same owner name.
         """
         ...
 
     async def lease_of(self, session_id: str) -> Lease | None:
-        """The lease of the session if it is held now: a run is live there, in some process."""
+        """The lease of the session if it is held now, which means that a run is live in some process."""
         ...
 
     async def renew_lease(self, lease: Lease, ttl: float = 30.0) -> Lease:
@@ -288,7 +299,7 @@ class SessionStore(Protocol):
         ...
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
-        """Problems in how a session, or the store as a whole, is stored; `bartack.store.maintenance` checks the rest.
+        """Problems with how a session, or the whole store, is stored; `bartack.store.maintenance` checks the rest.
 
         With `repair`, bytes that a crash left half-written are moved to a separate file.
         """

@@ -1,8 +1,8 @@
 """Sessions as canonical JSONL with checksums, from any store to any other.
 
-Redacted content is not exported, and a redaction that arrives later takes effect on entries that are already there. An
-import never acts: what the file leaves open is closed, so nothing in it is executed, even if approved. Only calls that
-are open here can be approved, and only here.
+Redacted content is not exported, and a redaction that is imported later applies to entries that are already stored. An
+import never acts: runs and calls that the file leaves open are closed, so nothing in it is executed, even if approved.
+Only calls that are open here can be approved, and only here.
 
 An import can be repeated. Entries are appended in batches that end where no tool call is open, if possible between two
 runs; after an interruption, the same import continues.
@@ -45,7 +45,7 @@ class Imported(Noun, frozen=True):
 async def export_session(store: SessionStore, session_id: str) -> AsyncIterator[bytes]:
     """The lines of a session, all branches, in order of `seq`; each ends in a newline.
 
-    An entry that is damaged is exported as one that says so, with what is left of its text.
+    A damaged entry is exported as an entry that records the damage, with what is left of its text.
     """
     entries = await store.entries(session_id)
     hidden = _redacted_ids(entries)
@@ -180,11 +180,13 @@ class _SessionImport:
             here = read_entry(self.session_id, stored.seqs[position], stored.texts[position])
             is_same = _hidden(entry) == _hidden(here) and (entry.id in self._hidden or entry == _hidden(entry))
             if not is_same:
-                raise Conflict(f"Entry {here.id!r} of session {self.session_id!r} is stored with other content.")
+                raise Conflict(f"Entry {here.id!r} of session {self.session_id!r} is stored with different content.")
         return True
 
     async def finish(self) -> None:
-        """Store the rest, together with what closes the session. If all was stored already, nothing changes."""
+        """Store the rest, together with the entries that close the session. If everything is already stored, do
+        nothing.
+        """
         if self._batch:
             await self._append(closing_facts(self._open, "imported"))
 

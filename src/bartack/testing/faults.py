@@ -1,7 +1,8 @@
 """The ways in which a provider's stream fails, as data: the bytes in each format, and the correct outcome.
 
-The rule behind all of them: what was cut off is never taken for an answer, and no call is handed over that must not
-run. A call may run if its stream ended in `done`, its finish reason is not `length`, and its arguments could be parsed.
+The rule behind all of them: a truncated response never passes for an answer, and no call that must not run is handed
+over. A call may run if its stream ended in `done`, its finish reason is not `length`, and its arguments could be
+parsed.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`store_checks`: the contract of `bartack.store.session_store`, as checks that any store can be put through."""
+"""`store_checks`: the contract of `bartack.store.session_store`, as checks for any store."""
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -64,8 +64,9 @@ class StoreCheck(Struct, frozen=True):
 def store_checks(*, persistent: bool = True, processes: bool = True) -> tuple[StoreCheck, ...]:
     """The checks for a store.
 
-    `persistent=False` leaves out those that open it more than once, for a store whose sessions end with the object.
-    `processes=False` leaves out those that start other processes, to which `open_store` is sent by pickling it.
+    `persistent=False` leaves out checks that open the store more than once, for a store whose sessions do not outlive
+    the object. `processes=False` leaves out checks that start other processes, to which `open_store` is sent with
+    pickle.
     """
     chosen: list[CheckOpen] = [_on_one_store(check) for check in _ONE_STORE]
     chosen += _PERSISTENT if persistent else ()

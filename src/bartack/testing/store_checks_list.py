@@ -17,6 +17,7 @@ from bartack.nouns.errors import Conflict
 from bartack.nouns.messages import assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.redaction import visible
+from bartack.session.title import TITLE, title_of
 from bartack.store.index import results_of
 from bartack.store.session_store import SessionStore, Tail, next_entries
 from bartack.testing.store_steps import OpenStore, refusal
@@ -58,6 +59,7 @@ class StoreWalk:
             tool_message(ToolResult(call, "noon")),
             Custom("x", {self._chance.choice(["$blob", "$$blob", "x"]): "value"}),
             Custom("long", {"text": "y" * 70_000}),
+            Custom(TITLE, {"title": f"title {self._chance.randrange(100)}"}),
         ]
         return self._chance.choice(choices)
 
@@ -145,14 +147,17 @@ class StoreWalk:
         self.store = await self._open_store()
 
     async def _compare(self, step: str) -> None:
-        listed = {info.id for info in (await self.store.sessions(1000)).items}
-        assert listed == set(self._lists), f"after {step}, the sessions are {listed}, expected {set(self._lists)}"
+        listed = {info.id: info.title for info in (await self.store.sessions(1000)).items}
+        assert listed.keys() == self._lists.keys(), f"after {step}, the sessions are {listed}, not {set(self._lists)}"
         for session_id, entries in self._lists.items():
             texts = list((await self.store.entries(session_id)).texts)
             assert texts == [wire.encode(entry) for entry in entries], f"after {step}, {session_id} has other entries"
             heads = await self.store.heads(session_id)
             assert heads == heads_of(entries), f"after {step}, the heads of {session_id} are {heads}"
             loaded = await self.store.load(session_id)
+            titled = [seen for seen, entry in zip(visible(entries), entries, strict=True) if title_of(entry.fact)][-1]
+            title = title_of(titled.fact)
+            assert listed[session_id] == title, f"after {step}, {session_id} is called {listed[session_id]!r}"
             expected = branch_of(visible(entries), entries[-1].id)
             assert loaded == expected, f"after {step}, load of {session_id} returns another branch"
 

@@ -10,6 +10,7 @@ from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.messages import Message, Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.store.maintenance import check
+from bartack.store.requests import rename
 from bartack.store.session_store import RESERVED, SessionStore, Spend, next_entries
 from bartack.testing.store_steps import HANG_S, add, refusal, sample_session, texts_of
 
@@ -73,21 +74,31 @@ async def sessions_are_listed_newest_first_in_pages(store: SessionStore) -> None
         await store.create_session(f"s{number}", SessionHeader(title=f"No. {number}"))
     await add(store, "s3", user("hello"))
     await store.create_session(f"{RESERVED}records")  # not listed
-    pages = []
-    cursor = None
-    while True:
-        page = await store.sessions(3, cursor)
-        pages.append([info.id for info in page.items])
-        cursor = page.cursor
-        if cursor is None:
-            break
+    pages = await _pages(store, 3)
     assert pages == [["s3", "s6", "s5"], ["s4", "s2", "s1"], ["s0"]], f"pages of three sessions: {pages}"
+    found = [info.id for info in (await store.sessions(3, reserved=True)).items]
+    assert found == [f"{RESERVED}records"], f"the reserved sessions are {found}"
     (info,) = (await store.sessions(1)).items
     assert (info.title, info.entries) == ("No. 3", 2), f"a session with two entries is listed as {info}"
     assert info.tail == await store.tail_of("s3"), f"the listed tail is {info.tail}"
     assert info.created < info.updated, "updated must be the time of the last entry"
+    odd = "s3/é%_\\"
+    for session_id in ("S3", odd, "s3/x"):
+        await store.create_session(session_id)
+    for prefix, expected in {"s3": [["s3/x", odd], ["s3"]], odd: [[odd]], "S": [["S3"]], "%": [[]]}.items():
+        pages = await _pages(store, 2, prefix)
+        assert pages == expected, f"pages of two sessions with the prefix {prefix!r}: {pages}"
     await refusal(StoreError, store.sessions(3, "nonsense"), "an invalid cursor")
     await refusal(StoreError, store.sessions(0), "a page of no sessions")
+
+
+async def _pages(store: SessionStore, limit: int, prefix: str = "") -> list[list[str]]:
+    page = await store.sessions(limit, prefix=prefix)
+    pages = [[info.id for info in page.items]]
+    while page.cursor is not None:
+        page = await store.sessions(limit, page.cursor, prefix=prefix)
+        pages.append([info.id for info in page.items])
+    return pages
 
 
 async def search_finds_entries_by_all_their_words(store: SessionStore) -> None:
@@ -109,6 +120,30 @@ async def search_finds_entries_by_all_their_words(store: SessionStore) -> None:
         listed = [info.id for info in (await store.sessions(query=text)).items]
         assert listed == ids, f"sessions(query={text!r}) listed {listed}"
     assert len(await store.search("rain", limit=2)) == 2, "search(limit=2) must return two hits"
+    found = [(hit.session_id, hit.seq) for hit in await store.search("rain", limit=2, prefix="a")]
+    assert found == [("a", 2), ("a", 3)], f"search(prefix='a') found {found}"
+    listed = [info.id for info in (await store.sessions(1, query="rain", prefix="a")).items]
+    assert listed == ["a"], f"sessions(query='rain', prefix='a') listed {listed}"
+
+
+async def a_session_can_be_renamed(store: SessionStore) -> None:
+    await store.create_session("s", SessionHeader(title="First words"))
+    await rename(store, "s", "Retries of uploads")
+    renamed = await rename(store, "s", " Attempts\n of uploads ")
+    await add(store, "s", user("more"))
+    (info,) = (await store.sessions()).items
+    assert info.title == "Attempts of uploads", f"a renamed session is called {info.title!r}"
+    listed = [info.id for info in (await store.sessions(query="attempts")).items]
+    assert listed == ["s"], f"a search for its new title lists {listed}"
+    await add(store, "s", Redaction((await store.entries("s"))[0].id))
+    (info,) = (await store.sessions()).items
+    assert info.title == "Attempts of uploads", f"without its first title, a session is called {info.title!r}"
+    await add(store, "s", Redaction(renamed.id))
+    (info,) = (await store.sessions()).items
+    assert info.title is None, f"a redacted title is listed: {info.title!r}"
+    assert await store.search("attempts") == (), "search finds a redacted title"
+    findings = await check(store)
+    assert findings == [], f"a renamed session has the findings {findings}"
 
 
 async def redacted_content_is_never_returned(store: SessionStore) -> None:
@@ -190,6 +225,7 @@ CHECKS = (
     followers_end_when_the_store_is_closed,
     sessions_are_listed_newest_first_in_pages,
     search_finds_entries_by_all_their_words,
+    a_session_can_be_renamed,
     redacted_content_is_never_returned,
     usage_is_counted_by_session_and_model,
     every_token_count_is_added_up,

@@ -1,4 +1,4 @@
-"""`check_damage`: damage to one session is found, and everything that is left stays usable."""
+"""`check_damage`: damage to one session is found, and everything else stays usable."""
 
 import inspect
 from collections.abc import Awaitable, Callable

@@ -1,14 +1,15 @@
-"""`kill_writers`: kill processes that write to one store, one at a time, while the others go on.
+"""`kill_writers`: kill processes that write to one store, one at a time, while the others continue.
 
 Each writer appends batches to a session of its own and to one that all of them share, and records every attempt and its
-outcome in a file. A record reaches the operating system before the writer goes on, so it survives the kill. Afterwards:
+outcome in a file. A record reaches the operating system before the writer continues, so it survives the kill.
+Afterwards:
 
 - every acknowledged entry is stored, byte for byte and exactly once;
 - the entries of an append are all there or none is, and seq has no gaps;
 - an append in progress can be repeated, and every session can be appended to;
 - `bartack.store.maintenance.check` finds nothing.
 
-After each kill, every survivor must get another entry acknowledged: a dead process must not hold up the others.
+After each kill, every survivor must get another entry acknowledged: a dead process must not block the others.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ class KillReport(msgspec.Struct):
 
 
 class Note(msgspec.Struct):
-    """One line of a writer's record: what it tries to append, and then what became of it."""
+    """One line of a writer's record: what it tries to append, or the outcome."""
 
     session_id: str
     outcome: Literal["tried", "stored", "refused", "failed"]

@@ -1,7 +1,7 @@
 """Tools: what an agent can do, how it is executed, and which calls need approval.
 
-`@tool` turns a typed function into a tool, `ToolRegistry` holds tools, `ToolExecutor` executes the calls of an answer
-and leaves a result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
+`@tool` turns a typed function into a tool, `ToolRegistry` holds tools, and `ToolExecutor` executes the calls of an
+answer and returns a result for each. `LocalRuntime` with `file_tools` gives an agent a directory to work in.
 """
 
 from bartack.session.decisions import Decision, arguments_digest, decided_fact

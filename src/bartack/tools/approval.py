@@ -1,6 +1,6 @@
-"""Approval: which calls need one, and who decides.
+"""Approval: which calls need it, and who decides.
 
-A policy decides whether a call needs approval, an `Approver` obtains a `Decision` (see `bartack.session.decisions`).
+A policy decides whether a call needs approval; an `Approver` obtains a `Decision` (see `bartack.session.decisions`).
 """
 
 from collections.abc import Callable, Mapping

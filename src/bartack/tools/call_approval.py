@@ -7,6 +7,8 @@ that it is still the last one.
 
 import asyncio
 from datetime import timedelta
+from inspect import isawaitable
+from typing import Any
 
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
 from bartack.nouns.errors import ErrorCode, ToolError
@@ -100,7 +102,7 @@ class CallApproval:
 
     async def _ask(self, approver: Approver) -> Decision | None:
         """The approver's decision; None if others were faster, and then the approver is cancelled."""
-        asking = asyncio.ensure_future(approver.decide(self._question))
+        asking = asyncio.create_task(_answer(approver, self._question))
         elsewhere = asyncio.create_task(self._decided_elsewhere())
         try:
             await asyncio.wait({asking, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,3 +126,11 @@ class CallApproval:
             denied = Decision("deny", reason=error.message, decided_by=decision.decided_by)
             fact = decided_fact(self._question, denied)
         await self._round.record(fact, still=self.is_current)
+
+
+async def _answer(approver: Approver, question: ApprovalRequired) -> Decision | None:
+    """What the approver decides; `TypeError` if that is not a decision."""
+    made: Any = approver.decide(question)
+    if not isawaitable(made) or not isinstance(answer := await made, Decision | None):
+        raise TypeError("decide() must be a coroutine function that returns a Decision or None")
+    return answer

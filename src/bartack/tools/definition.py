@@ -30,6 +30,8 @@ MAX_OUTPUT_CHARS = 30_000  # about 8,000 tokens; not measured
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+Function_co = TypeVar("Function_co", covariant=True)  # unbound: mypy finds a common type of different tools
 
 Execute = Callable[[dict[str, Any], ToolContext], Any]
 NeedsApproval = bool | Callable[[dict[str, Any]], bool | str]
@@ -63,10 +65,13 @@ class ToolDefinition:
 
     def __post_init__(self) -> None:
         _require(
-            isinstance(self.name, str) and bool(self.name), f"A tool needs a name, which is a text; got {self.name!r}."
+            isinstance(self.name, str) and bool(self.name),
+            f"A tool needs a name, which is a string; got {self.name!r}.",
         )
         has_function = self.deferred or self.execute is not _nothing
         _require(has_function, f"Tool {self.name!r} needs a function to execute, unless it is deferred.")
+        is_regular = not iscoroutinefunction(self.requires_approval)
+        _require(is_regular, f"Tool {self.name!r}: requires_approval must not be a coroutine function.")
         for option, least in (("timeout_ms", 1), ("retries", 0), ("max_output_chars", 1)):
             value = getattr(self, option)
             is_number = type(value) is int and value >= least
@@ -102,17 +107,17 @@ class ToolDefinition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tool(ToolDefinition, Generic[P, R]):
+class Tool(ToolDefinition, Generic[Function_co]):
     """A tool created from a function, which it can be called as."""
 
-    function: Callable[P, R] = field(compare=False)
+    function: Function_co = field(compare=False)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self: "Tool[Callable[P, R]]", *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+def tool(function: F, /) -> Tool[F]: ...
 @overload
 def tool(
     *,
@@ -128,38 +133,44 @@ def tool(
     deferred: bool = False,
     strict: bool | None = None,
     max_output_chars: int = MAX_OUTPUT_CHARS,
-) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
-def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
+) -> Callable[[F], Tool[F]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function into a tool, as ``@tool`` or with options; `TypeError` if a model could not call it."""
-    return partial(_create, options) if function is None else _create(options, function)
+    if function is None:
+        return partial(_create, options)
+    if not callable(function):
+        raise TypeError(f"@tool takes a function, not {function!r}; pass a name as name=...")
+    return _create(options, function)
 
 
-def _create(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
-    name = options.get("name") or getattr(function, "__name__", type(function).__name__)
+def _create(options: dict[str, Any], function: F) -> Tool[F]:
+    signature = Signature(function)
+    name = options.get("name") or signature.name
     if isgeneratorfunction(function) or isasyncgenfunction(function):
         raise TypeError(f"tool {name!r} must not be a generator; report progress with ctx.progress()")
-    signature = Signature(function)
+    if valid_name(name) != name:
+        raise TypeError(f"tool {name!r}: a name consists of ASCII letters, digits, _ and -; pass another as name=...")
     return Tool(
         **{
             **options,
             "name": name,
             "description": options.get("description") or signature.description,
             "parameter_schema": signature.schema,
-            "execute": _execute(function, signature.context_names),
+            "execute": _execute(function, signature),
             "read": signature.read,
             "function": function,
         }
     )
 
 
-def _execute(function: Callable[..., Any], context_names: tuple[str, ...]) -> Execute:
+def _execute(function: Callable[..., Any], signature: Signature) -> Execute:
     def call(values: dict[str, Any], context: ToolContext) -> Any:
-        return function(**values, **dict.fromkeys(context_names, context))
+        return function(**values, **dict.fromkeys(signature.context_names, context))
 
     async def call_async(values: dict[str, Any], context: ToolContext) -> Any:
         return await call(values, context)
 
-    return call_async if iscoroutinefunction(function) else call
+    return call_async if signature.is_async else call
 
 
 def valid_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`ToolExecutor`: executes the calls of one answer and leaves a result for each, whatever happens.
+"""`ToolExecutor`: executes the calls of one answer and produces a result for each, whatever happens.
 
     outcome = await executor.run(state.open_calls.values(), log=log, run_id=run_id, session_id=session_id)
 
@@ -29,7 +29,7 @@ _GRACES = 3  # a tool, the hook after it and an approver may each use one up
 
 
 class RoundOutcome(Struct, frozen=True, kw_only=True):
-    """What the calls of one answer came to."""
+    """The outcome of the calls of one answer."""
 
     results: tuple[ToolResult, ...] = ()  # in the order of the calls
     waiting: tuple[str, ...] = ()  # for an approval or a result from outside, or for calls before them that do

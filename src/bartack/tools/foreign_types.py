@@ -9,12 +9,13 @@ import copy
 import importlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from pathlib import PurePath
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 
-__all__ = ["convert", "foreign_schema", "foreign_value", "readable", "schemas_of"]
+__all__ = ["convert", "foreign_schema", "foreign_value", "readable", "schemas_of", "unsupported"]
 
 Definitions = dict[str, Any]
 
@@ -42,6 +43,12 @@ def readable(hint: Any) -> Any:
 
     Raises `TypeError` for constraints of pydantic that would be ignored: those in a msgspec struct.
     """
+    if hint is object:
+        return Any
+    if isinstance(hint, type) and issubclass(hint, PurePath):
+        return _class(lambda _: {"type": "string", "format": "path"}, lambda value: hint(convert(value, str)))
+    if is_dataclass(hint) and not isinstance(hint, type):
+        raise TypeError(f"this is a value; pass the class {type(hint).__name__}")
     if _uses_pydantic(hint, ()):
         try:
             return _adapted(hint)
@@ -64,6 +71,13 @@ def schemas_of(*hints: Any) -> tuple[list[dict[str, Any]], Definitions]:
         hints, ref_template="#/$defs/{name}", schema_hook=lambda hint: foreign_schema(hint, foreign)
     )
     return list(schemas), {**components, **foreign}
+
+
+def unsupported(error: TypeError) -> str:
+    """What msgspec reports about a type, with advice for those who wrote the type instead of its own."""
+    problem = str(error).rpartition("\n\n")[2]
+    advice = "; use built-in types, enums, dataclasses, TypedDicts, msgspec structs or pydantic models"
+    return f"{problem}{advice if problem.endswith('is not supported') else ''}"
 
 
 def convert(value: Any, hint: Any) -> Any:

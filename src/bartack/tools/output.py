@@ -4,8 +4,8 @@ Text stays text; objects (including structs, dataclasses and pydantic models) be
 bytes become an image or a file; None becomes empty text. Content cannot be a list or a number (000 §3.3): these become
 JSON text, and the result keeps the value itself too. A `ToolResult` is taken as it is. The ledger refuses lone
 surrogates, numbers that are not finite and very deep nesting. A tool that has done its work must not lose its result
-over that, so such values are stored in the nearest valid form, or as Python prints them. A value that is neither text
-nor data, such as a generator, is an error result that says so.
+because of that, so such values are stored in the nearest valid form, or as Python prints them. For a value that is
+neither text nor data, such as a generator, the result is an error.
 """
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence

@@ -38,7 +38,8 @@ class ToolRegistry:
     def add(self, added: ToolDefinition | Callable[..., Any]) -> ToolDefinition:
         """Add a tool, or a typed function as one; `BartackError` if the name is taken."""
         if not isinstance(added, ToolDefinition) and not callable(added):
-            text = f"A tool must be a function or a ToolDefinition, not {type(added).__name__}."
+            hint = "; use agent.as_tool(name, description)" if hasattr(added, "as_tool") else ""
+            text = f"A tool must be a function or a ToolDefinition, not {type(added).__name__}{hint}."
             raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
         definition = added if isinstance(added, ToolDefinition) else tool(added)
         if definition.name in self._fixed:

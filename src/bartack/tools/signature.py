@@ -10,12 +10,14 @@ import copy
 import inspect
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from functools import partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from bartack.nouns.errors import ErrorCode, ToolError
-from bartack.tools.foreign_types import convert, foreign_schema, readable
+from bartack.tools.foreign_types import convert, foreign_schema, readable, schemas_of, unsupported
 from bartack.tools.tool_context import ToolContext
 
 __all__ = ["Signature"]
@@ -23,6 +25,10 @@ __all__ = ["Signature"]
 _ROOT = "Arguments"
 _SECTION = re.compile(r"(args|arguments|parameters|params)\s*:\s*$", re.IGNORECASE)
 _GOOGLE_FIELD = re.compile(r"(?P<indent>\s+)\*{0,2}(?P<name>\w+)\s*(\([^)]*\))?\s*:\s*(?P<text>.*)")
+_NUMPY_SECTION = re.compile(r"(parameters|returns|yields|raises)\s*", re.IGNORECASE)
+_UNDERLINE = re.compile(r"-{3,}\s*")
+_NUMPY_FIELD = re.compile(r"(?P<name>\w+)\s*(:.*)?")
+_OTHER_SECTION = re.compile(r"(returns?|raises|yields?)\s*:|:\w+[^:]*:", re.IGNORECASE)
 _SPHINX_FIELD = re.compile(r"(?P<indent>\s*):param\s+(?:[^:\s]+\s+)?(?P<name>\w+)\s*:\s*(?P<text>.*)")
 
 
@@ -30,9 +36,13 @@ class Signature:
     """How a model may call a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._name = getattr(function, "__name__", type(function).__name__)
-        parameters, hints = self._typed_parameters(function)
-        self.context_names = tuple(name for name in parameters if ToolContext in (hints[name], get_origin(hints[name])))
+        inner: Any = function.func if isinstance(function, partial) else function
+        is_object = inspect.isfunction(getattr(type(inner), "__call__", None))  # noqa: B004 - of a class with __call__
+        code = inner.__call__ if is_object else inner
+        self.name: str = getattr(inner, "__name__", type(inner).__name__)
+        self.is_async = inspect.iscoroutinefunction(code)
+        parameters, hints = self._typed_parameters(function, code)
+        self.context_names = tuple(name for name in parameters if _is_context(hints[name]))
         self._parameters = {name: one for name, one in parameters.items() if name not in self.context_names}
         self._struct = msgspec.defstruct(
             _ROOT,
@@ -40,28 +50,37 @@ class Signature:
             forbid_unknown_fields=True,
             kw_only=True,
         )
-        self.description, described = _docstring(inspect.getdoc(function) or "")
+        self.description, described = _docstring(inspect.getdoc(code if code.__doc__ else inner) or "")
         described |= {name: text for name in self._parameters if (text := _annotated_text(hints[name]))}
         self.schema = self._schema(described)
 
-    def _typed_parameters(self, function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+    def _typed_parameters(
+        self, function: Callable[..., Any], code: Callable[..., Any]
+    ) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+        """The parameters, without those that a `partial` has set: what the program decides, the model must not."""
+        set_names = function.keywords.keys() if isinstance(function, partial) else ()
         try:
-            hints = get_type_hints(function, include_extras=True)
+            hints = get_type_hints(code, include_extras=True)
         except NameError as error:
-            raise TypeError(f"tool {self._name!r}: a type hint cannot be resolved: {error}") from None
-        parameters = dict(inspect.signature(function).parameters)
+            raise TypeError(f"tool {self.name!r}: a type hint cannot be resolved: {error}") from None
+        try:
+            every = inspect.signature(function).parameters
+        except ValueError as error:  # of a function or class written in C
+            raise TypeError(f"tool {self.name!r}: {error}") from None
+        parameters = {name: one for name, one in every.items() if name not in set_names}
         for name, parameter in parameters.items():
             if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
-                raise TypeError(f"tool {self._name!r}: parameter {parameter} cannot be passed by name")
+                raise TypeError(f"tool {self.name!r}: parameter {parameter} cannot be passed by name")
             if name not in hints:
-                raise TypeError(f"tool {self._name!r}: parameter {name!r} has no type hint")
+                hint = "; pass the method of an object, as in tools=[shop.order]" if name in {"self", "cls"} else ""
+                raise TypeError(f"tool {self.name!r}: parameter {name!r} has no type hint{hint}")
         return parameters, hints
 
     def _readable(self, parameter: inspect.Parameter, hint: Any) -> Any:
         try:
-            return readable(hint)
+            return readable(hint | None if parameter.default is None and not _accepts_none(hint) else hint)
         except TypeError as error:
-            raise TypeError(f"tool {self._name!r}: parameter {parameter.name!r}: {error}") from None
+            raise TypeError(f"tool {self.name!r}: parameter {parameter.name!r}: {error}") from None
 
     def _field(self, parameter: inspect.Parameter, hint: Any) -> Any:
         if parameter.default is parameter.empty:
@@ -74,7 +93,7 @@ class Signature:
         try:
             schema = msgspec.json.schema(self._struct, schema_hook=lambda hint: foreign_schema(hint, definitions))
         except TypeError as error:
-            raise TypeError(f"tool {self._name!r}: a parameter type has no JSON Schema: {error}") from None
+            raise TypeError(f"tool {self.name!r}: {self._fault() or error}") from None
         definitions = {**schema.get("$defs", {}), **definitions}
         root = definitions.pop(_ROOT)
         del root["title"]
@@ -85,6 +104,15 @@ class Signature:
             if parameter.default is not parameter.empty:
                 _put_default(shape, parameter.default)
         return {**root, "$defs": definitions} if definitions else root
+
+    def _fault(self) -> str | None:
+        """The parameter whose type a model cannot write."""
+        for field in msgspec.structs.fields(self._struct):
+            try:
+                schemas_of(field.type)
+            except TypeError as error:
+                return f"parameter {field.name!r}: {unsupported(error)}"
+        return None
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments; `ToolError` with code ``tool_bad_arguments`` if they are invalid.
@@ -98,6 +126,23 @@ class Signature:
             hint = f" (known: {known})" if "unknown field" in str(error) and "`$." not in str(error) else ""
             raise ToolError(f"{error}{hint}", code=ErrorCode.TOOL_BAD_ARGUMENTS) from None
         return {name: getattr(values, name) for name in self._parameters if name in arguments}
+
+
+def _members(hint: Any) -> list[Any]:
+    """The types of a union, or the type itself, without what annotates them."""
+    if get_origin(hint) is Annotated:
+        return _members(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return [member for one in get_args(hint) for member in _members(one)]
+    return [hint]
+
+
+def _is_context(hint: Any) -> bool:
+    return any(ToolContext in (one, get_origin(one)) for one in _members(hint))
+
+
+def _accepts_none(hint: Any) -> bool:
+    return any(one in (Any, object, NoneType) for one in _members(hint))
 
 
 def _put_default(shape: dict[str, Any], default: Any) -> None:
@@ -119,16 +164,16 @@ def _annotated_text(hint: Any) -> str | None:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and the parameter descriptions from ``Args:`` or ``:param`` lines."""
-    first: list[str] = []
+    """The text before the first section, and the parameter descriptions, in the style of Google, NumPy or Sphinx."""
+    before: list[str] = []
     described: dict[str, str] = {}
-    name, indent, is_first, in_section = "", 0, True, False
-    for line in text.splitlines():
+    name, indent, is_before, in_section = "", 0, True, False
+    for line in _google_style(text.splitlines()):
         is_header = _SECTION.fullmatch(line) is not None
         field = _SPHINX_FIELD.fullmatch(line) or (_GOOGLE_FIELD.fullmatch(line) if in_section else None)
-        is_first = is_first and bool(line.strip()) and not is_header and field is None
-        if is_first:
-            first.append(line.strip())
+        is_before = is_before and not is_header and field is None and not (before and _OTHER_SECTION.match(line))
+        if is_before:
+            before.append(line)
         elif is_header or (in_section and field is None and line.strip() and not line[0].isspace()):
             name, indent, in_section = "", 0, is_header
         elif field is not None and (not indent or len(field["indent"]) <= indent):
@@ -138,4 +183,21 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
             described[name] = f"{described[name]} {line.strip()}".strip()
         elif not in_section:
             name, indent = "", 0
-    return " ".join(first), described
+    return "\n".join(before).strip(), described
+
+
+def _google_style(lines: list[str]) -> list[str]:
+    """The lines with sections that NumPy underlines written as Google does."""
+    out: list[str] = []
+    in_section = False
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
+        if _UNDERLINE.fullmatch(following) and (in_section or _NUMPY_SECTION.fullmatch(line)):
+            in_section = True
+            out.append(f"{line.strip()}:")
+        elif in_section and _UNDERLINE.fullmatch(line):
+            continue
+        elif in_section and (field := _NUMPY_FIELD.fullmatch(line)):
+            out.append(f"    {field['name']}:")
+        else:
+            out.append(f"    {line}" if in_section else line)
+    return out

@@ -10,8 +10,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from weakref import finalize
 
 from bartack.nouns.messages import FileDiff
 from bartack.tools.shell import safe_environment
@@ -29,7 +30,7 @@ class GitSnapshots:
         """The `forbidden` files and directories are never read."""
         self._root = root.resolve()
         self._left_out = [path.resolve() for path in forbidden]
-        self._own: Path | None = None  # the temporary git directory
+        self._removal: Callable[[], object] | None = None  # of the temporary git directory
         self._environment: dict[str, str] | None = None
         self._is_usable = True
 
@@ -59,24 +60,25 @@ class GitSnapshots:
 
     def close(self) -> None:
         """Remove the temporary git directory."""
-        own, self._own, self._environment = self._own, None, None
-        if own is not None:
-            shutil.rmtree(own, ignore_errors=True)
+        self._environment = None
+        if self._removal is not None:
+            self._removal()
 
     def _prepared(self) -> dict[str, str]:
         """The environment for git, with a directory of our own whose index begins as that of the repository."""
         names = ("--show-toplevel", "--git-path", "objects", "--git-path", "index")
         found = _run(["git", "-C", str(self._root), "rev-parse", *names], safe_environment(os.environ) | _NO_CONFIG)
         top, objects, index = found.splitlines()
-        self._own = Path(tempfile.mkdtemp(prefix="bartack-snapshots-"))
+        own = Path(tempfile.mkdtemp(prefix="bartack-snapshots-"))
+        self._removal = finalize(self, shutil.rmtree, own, ignore_errors=True)  # also if nobody calls `close`
         environment = safe_environment(os.environ) | _NO_CONFIG
-        _run(["git", "init", "--quiet", "--bare", str(self._own)], environment)
+        _run(["git", "init", "--quiet", "--bare", str(own)], environment)
         if (self._root / index).is_file():  # so that unchanged files need not be read
-            shutil.copyfile(self._root / index, self._own / "index")
+            shutil.copyfile(self._root / index, own / "index")
         return environment | {
-            "GIT_DIR": str(self._own),
+            "GIT_DIR": str(own),
             "GIT_WORK_TREE": top,
-            "GIT_INDEX_FILE": str(self._own / "index"),
+            "GIT_INDEX_FILE": str(own / "index"),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str((self._root / objects).resolve()),
         }
 

@@ -108,8 +108,8 @@ class ToolContext(Generic[Deps]):
     ) -> Decision:
         """Ask the run's approver about something that the tool wants to do; denied if there is no approver.
 
-        `what` is named after the tool in the question, `arguments` are what is decided about, and `parameters` their
-        JSON Schema. The question is not stored.
+        The question names the tool and `what`; the decision is about `arguments`, whose JSON Schema is `parameters`.
+        The question is not stored.
         """
         if self._ask is None:
             return Decision("deny", reason="this run has no approver")

@@ -2,7 +2,7 @@
 
 Times are aware datetimes; the document view writes them as whole milliseconds. 003 requires some fields for which a
 session may hold no fact, such as the cost of a call whose provider reported none. They are optional here and omitted
-when unknown, because an invented zero would be taken for a fact.
+when unknown, because an invented zero would be mistaken for a fact.
 """
 
 from datetime import datetime

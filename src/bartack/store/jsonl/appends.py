@@ -89,15 +89,17 @@ class WritableFile(SessionFile):
 
     def add(self, batch: Batch, rows: Sequence[Row]) -> None:
         """Add an append that passed `check_append`; `flush` writes it."""
-        if self._summary is not None:
-            self._summary = _summary_after(self._summary, self.log.ids[0], batch, rows)
         self.log.add(rows)
+        if self._summary is not None:
+            is_title_new = any(row.title is not None or row.redacts is not None for row in rows)
+            title = self.log.title if is_title_new else self._summary.info.title
+            self._summary = _summary_after(self._summary, title, batch, rows)
         self._pending.append(join(rows))
 
     def set_lease(self, lease: Lease) -> None:
         """Set the lease; `flush` writes it."""
         if len(lease.owner.encode()) > _OWNER_LIMIT:
-            raise invalid(f"The owner of a lease has too long a name: {lease.owner[:40]!r}...")
+            raise invalid(f"The name of the lease owner is too long: {lease.owner[:40]!r}...")
         self.log.lease = lease
 
     def flush(self) -> None:
@@ -151,14 +153,14 @@ class WritableFile(SessionFile):
         write_state(self.state_path, self.state)
 
 
-def _summary_after(summary: Summary, first_id: str, batch: Batch, rows: Sequence[Row]) -> Summary:
+def _summary_after(summary: Summary, title: str | None, batch: Batch, rows: Sequence[Row]) -> Summary:
     """The summary of the session with these rows."""
     spends = [(model_key(each.model), each.spend) for each in summary.models]
     spends += [(model_key(row.spend.model), row.spend.spend) for row in rows if row.spend is not None]
     totals = totals_of(spends)
     info = replace(
         summary.info,
-        title=None if any(row.redacts == first_id for row in rows) else summary.info.title,
+        title=title,
         updated=datetime.fromisoformat(batch.updated),
         entries=summary.info.entries + len(rows),
         tail=batch.tail,

@@ -28,11 +28,10 @@ def write_journal(path: Path, batch: MessageDeltaBatch | None) -> None:
     write_synced(path, line, os.O_APPEND)
 
 
-def read_journal(path: Path, generation: int, after: int) -> list[bytes]:
-    """The batches as JSON."""
+def read_journal(path: Path, generation: int, after: int) -> list[MessageDeltaBatch]:
+    """The batches of another generation, or after this one."""
     texts = [text for text in takewhile(lambda text: text is not None, _texts(path)) if text is not None]
-    batches = zip(read_batches(texts), texts, strict=False)
-    return [text for batch, text in batches if batch.generation != generation or batch.number > after]
+    return [batch for batch in read_batches(texts) if batch.generation != generation or batch.number > after]
 
 
 def is_damaged(path: Path) -> bool:

@@ -91,7 +91,7 @@ class FileLogs(Logs):
         text = data.lower().decode() if data.isascii() else data.decode(errors="replace").casefold()
         return all(word in text for phrase in phrases(query) for word in phrase)
 
-    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
+    def journal(self, session_id: str, generation: int, after: int) -> Sequence[MessageDeltaBatch]:
         return read_journal(self._folder.file_of(session_id).with_suffix(".journal"), generation, after)
 
     def inspect(self, session_id: str | None) -> tuple[Finding, ...]:

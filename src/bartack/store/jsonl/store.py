@@ -85,11 +85,19 @@ class JsonlStore(TableStore):
         self.check_usable()
         return await self._scanner.run(work)
 
-    async def sessions(self, limit: int = 50, cursor: str | None = None, query: str | None = None) -> Page:
-        return await self._scan(lambda tables: tables.sessions(limit, cursor, query))
+    async def sessions(
+        self,
+        limit: int = 50,
+        cursor: str | None = None,
+        query: str | None = None,
+        *,
+        prefix: str = "",
+        reserved: bool = False,
+    ) -> Page:
+        return await self._scan(lambda tables: tables.sessions(limit, cursor, query, prefix=prefix, reserved=reserved))
 
-    async def search(self, text: str, limit: int = 50) -> tuple[Hit, ...]:
-        return await self._scan(lambda tables: tables.search(text, limit))
+    async def search(self, text: str, limit: int = 50, *, prefix: str = "") -> tuple[Hit, ...]:
+        return await self._scan(lambda tables: tables.search(text, limit, prefix=prefix))
 
     async def totals(self, session_id: str | None = None) -> Totals:
         return await self._scan(lambda tables: tables.totals(session_id))

@@ -5,6 +5,7 @@ A server that may lose acknowledged entries is refused, unless the address names
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeVar, cast
@@ -15,7 +16,17 @@ from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store.address import WEAK_SETTINGS, PostgresAddress, invalid_postgres_address
 from bartack.store.errors import closed
 
-__all__ = ["SERVER_ERRORS", "Connection", "Database", "is_retryable", "quoted", "server_error"]
+__all__ = [
+    "KEEPALIVES",
+    "SERVER_ERRORS",
+    "SERVER_KEEPALIVES",
+    "SILENT_S",
+    "Connection",
+    "Database",
+    "is_retryable",
+    "quoted",
+    "server_error",
+]
 
 T = TypeVar("T")
 Record = Any  # asyncpg's rows: values by name and by position
@@ -33,7 +44,13 @@ _LOST = (
 _ROLLED_BACK = (asyncpg.exceptions.TransactionRollbackError, asyncpg.exceptions.LockNotAvailableError)
 
 _CONNECT_S = 10.0
-_COMMAND_S = 60.0  # a server that is silent for this long is considered gone
+_COMMAND_S = 60.0  # for one statement
+# If the network is cut, packets disappear and neither side gets an error. So both probe a connection that is quiet, and
+# give it up if nothing is acknowledged: the client soon, to connect again as soon as possible, and the server to
+# be rid of the connections of machines that are gone.
+SILENT_S = 10
+KEEPALIVES = {"IDLE": 5, "INTVL": 2, "CNT": 3}  # seconds, seconds, probes
+SERVER_KEEPALIVES = {"tcp_keepalives_idle": "20", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 _IDLE_MS = "30000"  # limits how long a client that stops in the middle of a transaction holds its locks
 _READERS = 8  # with the writer and the listener, 10 of the 100 connections that a server allows by default
 
@@ -81,7 +98,21 @@ def server_error(error: BaseException, doing: str) -> StoreError:
     return StoreError(f"PostgreSQL error while {doing}: {text}", retryable=is_retryable(error), cause=error)
 
 
-class _Reader(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """A connection that ends when the server falls silent."""
+
+    def __init__(self, protocol: Any, transport: asyncio.Transport, *rest: Any, **options: Any) -> None:
+        super().__init__(protocol, transport, *rest, **options)
+        connected = transport.get_extra_info("socket")
+        if connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            limits = {f"TCP_KEEP{name}": value for name, value in KEEPALIVES.items()}
+            for name, value in {**limits, "TCP_USER_TIMEOUT": SILENT_S * 1000}.items():
+                if hasattr(socket, name):  # not on every platform
+                    connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class _Reader(_Connection):
     """A connection of the pool. It is left as it was found, so there is nothing to reset after each use."""
 
     def get_reset_query(self) -> str:
@@ -94,11 +125,15 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url, self.schema, self._allowed = PostgresAddress.parse(url)
         self._pool: Any = None
+        self._reads: set[asyncio.Task[Any]] = set()
 
     async def connect(self) -> Connection:
         """A new connection to a server that does not lose acknowledged entries; raises `StoreError`."""
         try:
-            connection = cast(Connection, await asyncpg.connect(self.url, **self._options))
+            made = await asyncpg.connect(self.url, connection_class=_Connection, **self._options)
+            connection = cast(Connection, made)
+        except TimeoutError as error:  # nothing was in progress
+            raise StoreError("The PostgreSQL server does not respond.", retryable=True, cause=error) from error
         except SERVER_ERRORS as error:
             if isinstance(error, asyncpg.exceptions.ClientConfigurationError) and "URI" in str(error):
                 raise invalid_postgres_address() from None
@@ -124,6 +159,7 @@ class Database:
                 "search_path": quoted(self.schema),
                 "application_name": f"bartack/{self.schema}"[:63],
                 "idle_in_transaction_session_timeout": _IDLE_MS,
+                **SERVER_KEEPALIVES,
             },
         }
 
@@ -155,8 +191,23 @@ class Database:
             self.url, min_size=0, max_size=_READERS, connection_class=_Reader, **self._options
         )
 
-    async def read(self, work: Callable[[Connection], Awaitable[T]], doing: str, *, tries: int = 2) -> T:
-        """The result of `work`, which is repeated on a new connection if the first one turns out to be dead."""
+    async def read(self, work: Callable[[Connection], Awaitable[T]], doing: str) -> T:
+        """The result of `work`, which is repeated on a new connection if the first one turns out to be dead.
+
+        If the caller is cancelled, the work ends by itself: asyncpg would open another connection to cancel the query,
+        and lose this one. Followers are cancelled often, and their queries take less time than that.
+        """
+        task = asyncio.create_task(self._attempted(work, doing, tries=2))
+        self._reads.add(task)  # the loop has weak references only
+        task.add_done_callback(self._read_ended)
+        return await asyncio.shield(task)
+
+    def _read_ended(self, task: "asyncio.Task[Any]") -> None:
+        self._reads.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: a caller that was cancelled does not ask for it
+
+    async def _attempted(self, work: Callable[[Connection], Awaitable[T]], doing: str, *, tries: int) -> T:
         while True:
             tries -= 1
             try:
@@ -171,7 +222,7 @@ class Database:
     async def write(self, work: Callable[[Connection], Awaitable[T]], doing: str) -> T:
         """The result of `work`, each of whose statements is a transaction and durable when this returns."""
         await self.read(_ping, doing)  # finds a dead connection before anything is in progress
-        return await self.read(work, doing, tries=1)
+        return await self._attempted(work, doing, tries=1)
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Connection]:

@@ -14,6 +14,7 @@ from bartack.store.derived import Derived, derive, differences
 from bartack.store.entries import Entries, envelope_of, read_entry
 from bartack.store.errors import no_entry, no_session
 from bartack.store.index import SPEND_FIELDS, ModelKey, branch_heads, branch_ranges, seqs_after, text_of, totals_of
+from bartack.store.live import read_batches
 from bartack.store.postgres.connection import Connection
 from bartack.store.postgres.rows import fence_of, lease_of, tail_of
 from bartack.store.postgres.schema import SPEND_TYPES, escape, key_of, numbers_of, unescape
@@ -30,7 +31,8 @@ _MATCHES = """
 SELECT s.id, s.updated, s.number, e.seq, convert_to(e.text, 'UTF8') AS text, e.needs_restore FROM entries e
 JOIN sessions s ON s.number = e.session
 WHERE e.words @> $1::int[] AND NOT EXISTS (SELECT FROM redactions r WHERE r.session = e.session AND r.key = e.key)
-AND (s.updated, s.id, -e.seq::bigint) < ($2, $3, $4::bigint) ORDER BY s.updated DESC, s.id DESC, e.seq LIMIT $5
+AND left(s.id, $5) = $6 AND (s.updated, s.id, -e.seq::bigint) < ($2, $3, $4::bigint)
+ORDER BY s.updated DESC, s.id DESC, e.seq LIMIT $7
 """
 
 
@@ -53,13 +55,13 @@ class Queries:
         """The session's tail; raises `NotFound`."""
         return tail_of(await self._session(session_id))
 
-    async def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
+    async def journal(self, session_id: str, generation: int, after: int) -> Sequence[MessageDeltaBatch]:
         sql = "SELECT text FROM journal WHERE session = $1 AND (generation <> $2 OR number > $3) ORDER BY number"
         number = (await self._session(session_id))["number"]
         lines = iter(
             [unseal(unescape(row["text"]).encode()) for row in await self._all(sql, number, generation, after)]
         )
-        return list(iter(lambda: next(lines, None), None))  # up to the first damaged one
+        return read_batches(iter(lambda: next(lines, None), None))  # up to the first damaged one
 
     async def load(self, session_id: str, head: str | None) -> Entries:
         session = await self._session(session_id)
@@ -109,12 +111,13 @@ class Queries:
         seqs = branch_heads(session["tail_seq"], await self._branch_starts(session["number"]))
         return tuple([(await self.entries(session_id, seq - 1, 1))[0].id for seq in seqs])
 
-    async def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
+    async def sessions(self, limit: int, cursor: str | None, query: str | None, *, prefix: str, reserved: bool) -> Page:
         if query is not None:
-            return await self._matching_sessions(limit, cursor, query)
-        condition, values = "left(id, $1) <> $2", list[object]([len(RESERVED), RESERVED])
+            return await self._matching_sessions(limit, cursor, query, prefix)
+        condition = f"left(id, $1) {'=' if reserved else '<>'} $2 AND left(id, $3) = $4"
+        values: list[object] = [len(RESERVED), RESERVED, *_start(prefix)]
         if cursor is not None:
-            condition += " AND (updated, id) < ($3, $4)"
+            condition += " AND (updated, id) < ($5, $6)"
             values += map(escape, read_cursor(cursor))
         return cut_page(await self._infos(condition, values, max(limit, 0) + 1), limit)
 
@@ -126,25 +129,27 @@ class Queries:
         )
         return list(map(_info, found))
 
-    async def _matching_sessions(self, limit: int, cursor: str | None, query: str) -> Page:
+    async def _matching_sessions(self, limit: int, cursor: str | None, query: str, prefix: str) -> Page:
         after = None if cursor is None else read_cursor(cursor)
         numbers: list[int] = []
-        async for number, _, _, _ in self._matches(query, after):
+        async for number, _, _, _ in self._matches(query, after, prefix):
             if number not in numbers[-1:]:
                 numbers.append(number)
             if len(numbers) > max(limit, 0):
                 break
         return cut_page(await self._infos("number = ANY($1::bigint[])", [numbers], len(numbers)), limit)
 
-    async def search(self, text: str, limit: int) -> tuple[Hit, ...]:
+    async def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]:
         hits: list[Hit] = []
-        async for _, session_id, entry, shown in self._matches(text, None):
+        async for _, session_id, entry, shown in self._matches(text, None, prefix):
             if len(hits) >= limit:
                 break
             hits.append(Hit(session_id, entry.id, entry.seq, snippet(shown, phrases(text))))
         return tuple(hits)
 
-    async def _matches(self, text: str, after: tuple[str, str] | None) -> AsyncIterator[tuple[int, str, Entry, str]]:
+    async def _matches(
+        self, text: str, after: tuple[str, str] | None, prefix: str
+    ) -> AsyncIterator[tuple[int, str, Entry, str]]:
         """The entries that match the query: session number, session id, entry, and its text."""
         query = phrases(text)
         if not query:
@@ -153,7 +158,7 @@ class Queries:
         updated, session_id = ("~", "") if after is None else map(escape, after)  # later than any time
         seq = 2**31  # after every entry of that session
         while True:
-            found = await self._all(_MATCHES, numbers, updated, session_id, -seq, _CANDIDATES)
+            found = await self._all(_MATCHES, numbers, updated, session_id, -seq, *_start(prefix), _CANDIDATES)
             blobs = await self._blobs(row["text"] for row in found if row["needs_restore"])
             for row in found:
                 whole = restore(row["text"], blobs.get) if row["needs_restore"] else row["text"]
@@ -286,3 +291,8 @@ def _info(record: Any) -> SessionInfo:
 
 def _spend(record: Any) -> Spend:
     return Spend(**{name: record[name] for name in SPEND_FIELDS})
+
+
+def _start(prefix: str) -> tuple[int, str]:
+    """The first characters of the ids with this prefix: how many, and which."""
+    return len(escape(prefix)), escape(prefix)

@@ -1,6 +1,6 @@
 """What an append must know and what it inserts, for whole groups of appends: one statement each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
@@ -138,7 +138,7 @@ def _columns(lines: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[
 
 # -- in
 
-_WIDTHS = (14, 7, 3, 3, 3, 2, 2, 3 + len(SPEND_TYPES))  # columns of each table among the arguments
+_WIDTHS = (14, 7, 3, 3, 4, 2, 2, 3 + len(SPEND_TYPES))  # columns of each table among the arguments
 _INSERT = f"SELECT bartack_append({', '.join(f'${number}' for number in range(1, sum(_WIDTHS) + 1))})"
 
 
@@ -159,7 +159,7 @@ async def insert(connection: Connection, appends: Sequence[Checked], known: Mapp
         [_entry(place, row) for place, row in rows],
         [(place, row.seq, key_of(call)) for place, row in rows for call in row.results],
         [(at[one.batch.session_id], *start) for one in appends for start in branch_starts_of(*one[:3])],
-        [(place, key_of(row.redacts), escape(row.redacts)) for place, row in rows if row.redacts is not None],
+        [redaction for one in appends for redaction in _redactions(at[one.batch.session_id], one)],
         [(place, bytes.fromhex(name)) for place, name in sorted(uses)],
         [(bytes.fromhex(name), blob) for name, blob in blobs.items()],
         _spends(rows),
@@ -190,21 +190,23 @@ def _session(known: Known, appends: Sequence[Checked]) -> tuple[Any, ...]:
     """How the session was, and how it becomes with these appends."""
     first = appends[0].batch
     last, lease = _last(appends)
-    title = first.rows[0].title
+    titled = next((row for one in reversed(appends) for row in reversed(one.rows) if row.title is not None), None)
     return (
         *(escape(first.session_id), known.number, known.checksum, known.fence),
         known.lease_text if any(one.is_exact for one in appends) else None,
-        *(None if title is None else escape(title), first.created, appends[-1].batch.updated if last else None),
+        *((None, None) if titled is None else (escape(titled.title or ""), titled.seq)),
+        *(first.created, appends[-1].batch.updated if last else None),
         *((escape(last.id), last.seq, last.checksum) if last else (None, None, None)),
         *((None, None) if lease is None else (fence_of(lease), lease_text(lease))),
-        any(map(_redacts_header, appends)),
     )
 
 
-def _redacts_header(one: Checked) -> bool:
-    redacted = {row.redacts for row in one.rows if row.redacts is not None}
+def _redactions(place: int, one: Checked) -> Iterator[tuple[Any, ...]]:
+    """The entries that these rows redact, which `check_append` has found."""
+    redacted = [row.redacts for row in one.rows if row.redacts is not None]
     seqs = {**one.existing.seqs, **{row.id: row.seq for row in one.batch.rows}} if redacted else {}
-    return any(seqs.get(id) == 1 for id in redacted)
+    for id in redacted:
+        yield place, key_of(id), escape(id), seqs[id]
 
 
 def _entry(place: int, row: Row) -> tuple[Any, ...]:

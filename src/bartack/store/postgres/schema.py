@@ -112,13 +112,13 @@ CREATE OR REPLACE TRIGGER entries_no_gap AFTER INSERT ON entries REFERENCING NEW
 _APPEND = f"""
 CREATE OR REPLACE FUNCTION bartack_append(
     s_id text[], s_number bigint[], s_checksum bytea[], s_fence text[], s_lease text[],
-    n_title text[], n_created text[], n_updated text[], n_tail_id text[], n_tail_seq bigint[], n_checksum bytea[],
-    n_fence text[], n_lease text[], n_untitled boolean[],
+    n_title text[], n_title_seq bigint[], n_created text[], n_updated text[],
+    n_tail_id text[], n_tail_seq bigint[], n_checksum bytea[], n_fence text[], n_lease text[],
     e_at int[], e_seq int[], e_needs_restore boolean[], e_key bytea[], e_checksum bytea[], e_text text[],
     e_words text[],
     r_at int[], r_seq int[], r_call bytea[],
     b_at int[], b_seq int[], b_parent int[],
-    x_at int[], x_key bytea[], x_redacted text[],
+    x_at int[], x_key bytea[], x_redacted text[], x_seq int[],
     u_at int[], u_name bytea[], o_name bytea[], o_data bytea[],
     m_at int[], m_key bytea[], m_model text[], {", ".join(f"m_{name} {kind}[]" for name, kind in SPEND_TYPES.items())}
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -137,14 +137,14 @@ BEGIN
             UPDATE sessions SET updated = coalesce(n_updated[place], updated),
                 tail_id = coalesce(n_tail_id[place], tail_id), tail_seq = coalesce(n_tail_seq[place], tail_seq),
                 checksum = coalesce(n_checksum[place], checksum), fence = coalesce(n_fence[place], fence),
-                lease = coalesce(n_lease[place], lease), title = CASE WHEN n_untitled[place] THEN NULL ELSE title END
+                lease = coalesce(n_lease[place], lease), title = coalesce(n_title[place], title),
+                title_seq = coalesce(n_title_seq[place], title_seq)
             WHERE number = s_number[place] AND checksum = s_checksum[place] AND fence = s_fence[place]
                 AND (s_lease[place] IS NULL OR lease = s_lease[place]);
         ELSE
-            INSERT INTO sessions (id, title, created, updated, tail_id, tail_seq, checksum, fence, lease)
-            VALUES (s_id[place], CASE WHEN n_untitled[place] THEN NULL ELSE n_title[place] END, n_created[place],
-                n_updated[place], n_tail_id[place], n_tail_seq[place], n_checksum[place], coalesce(n_fence[place], ''),
-                n_lease[place])
+            INSERT INTO sessions (id, title, title_seq, created, updated, tail_id, tail_seq, checksum, fence, lease)
+            VALUES (s_id[place], n_title[place], coalesce(n_title_seq[place], 1), n_created[place], n_updated[place],
+                n_tail_id[place], n_tail_seq[place], n_checksum[place], coalesce(n_fence[place], ''), n_lease[place])
             ON CONFLICT DO NOTHING RETURNING number INTO made;
             numbers[place] := made;
         END IF;
@@ -174,6 +174,8 @@ BEGIN
     IF cardinality(x_at) > 0 THEN
         INSERT INTO redactions SELECT numbers[at], key, id FROM unnest(x_at, x_key, x_redacted) AS a (at, key, id)
         WHERE at = ANY (good) ON CONFLICT DO NOTHING;
+        UPDATE sessions s SET title = NULL FROM unnest(x_at, x_seq) AS a (at, seq)
+        WHERE a.at = ANY (good) AND s.number = numbers[a.at] AND s.title_seq = a.seq;
     END IF;
     IF cardinality(m_at) > 0 THEN
         INSERT INTO spend SELECT numbers[at], key, model, {", ".join(SPEND_FIELDS)}
@@ -247,9 +249,13 @@ CREATE OR REPLACE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table}
 
 _APPEND_ONLY = ("entries", "results", "branches", "redactions", "blobs", "blob_uses")
 
+# The entry that gave the title.
+_TITLE_SEQ = "ALTER TABLE sessions ADD COLUMN IF NOT EXISTS title_seq bigint NOT NULL DEFAULT 1;"
+
 # The step to each version from the one before. Each may run twice; a released one is never edited.
 MIGRATIONS: Sequence[str] = (
-    _TABLES + _TRIGGER_FUNCTIONS + "".join(map(_triggers, _APPEND_ONLY)) + _APPEND + _DROP + _JOURNAL,
+    _TABLES + _TRIGGER_FUNCTIONS + "".join(map(_triggers, _APPEND_ONLY)) + _DROP + _JOURNAL,
+    _TITLE_SEQ + _APPEND,
 )
 
 _OLDEST_SERVER = 140000  # CREATE OR REPLACE TRIGGER was added in PostgreSQL 14

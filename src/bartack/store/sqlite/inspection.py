@@ -76,7 +76,7 @@ def _broken_schema(connection: apsw.Connection) -> Damage:
     for kind, name, *_ in sorted(expected - actual):
         yield None, f"the {kind} {name} was altered, or is missing"
     for kind, name, *_ in sorted(actual - expected):
-        yield None, f"the {kind} {name} is not one of ours"
+        yield None, f"the {kind} {name} does not belong to the store"
     versions = [version for (version,) in connection.execute("SELECT version FROM schema_version ORDER BY version")]
     if versions != list(range(1, len(MIGRATIONS) + 1)):
         yield None, f"the recorded schema versions are {versions}"

@@ -105,8 +105,10 @@ def _of_new(columns: str) -> str:
     return ", ".join(f"NEW.{column}" for column in columns.split(", "))
 
 
+_TITLE_SEQ = "ALTER TABLE session ADD COLUMN title_seq INTEGER NOT NULL DEFAULT 1"  # the entry that gave the title
+
 # The step to each version from the one before. A released step is never edited; changes are new steps.
-MIGRATIONS: Sequence[str] = (_FIRST + "".join(map(_triggers, _APPEND_ONLY)),)
+MIGRATIONS: Sequence[str] = (_FIRST + "".join(map(_triggers, _APPEND_ONLY)), _TITLE_SEQ)
 
 
 def version_of(connection: apsw.Connection) -> int:

@@ -24,6 +24,7 @@ from bartack.store.index import (
     text_of,
     totals_of,
 )
+from bartack.store.live import read_batches
 from bartack.store.search import cut_page, phrases, read_cursor, read_time, snippet, words
 from bartack.store.session_store import RESERVED, Finding, Hit, Lease, Page, SessionInfo, Spend, Tail, Totals
 from bartack.store.sqlite.inspection import session_damage, store_damage
@@ -167,6 +168,8 @@ class SqliteTables:
             self._spends.append((session, *model_key(row.spend.model), *spend_values(row.spend.spend)))
         if row.redacts is not None:
             self._redact(session, row.redacts)
+        if row.title is not None and row.seq > 1:
+            self._run("UPDATE session SET title = ?, title_seq = ? WHERE number = ?", row.title, row.seq, session)
 
     def _redact(self, session: int, entry_id: str) -> None:
         if entry_id in self._hidden(session):
@@ -174,8 +177,7 @@ class SqliteTables:
         self._run("INSERT INTO redaction VALUES (?, ?)", session, entry_id)
         number, seq = self._first("SELECT number, seq FROM entry WHERE session = ? AND id = ?", session, entry_id)
         self._search_changes.append((number, None))
-        if seq == 1:
-            self._run("UPDATE session SET title = NULL WHERE number = ?", session)
+        self._run("UPDATE session SET title = NULL WHERE number = ? AND title_seq = ?", session, seq)
 
     def flush(self) -> None:
         """Write what is written for all appends at once: sessions, usage and the search index."""
@@ -217,12 +219,18 @@ class SqliteTables:
             self._run(sql, number, batch.generation, batch.number, text)
 
     def drop(self, session_id: str) -> None:
-        """Delete a session, and the blobs that no other session uses."""
+        """Delete a session, and the blobs that no other session uses.
+
+        Of what people said, nothing may stay in the files. The records of Bartack itself contain none of it and are
+        dropped often, so for them neither the pages nor the index are cleaned, which takes longer the larger they are.
+        """
         number = self._session(session_id).number
         self._known.pop(session_id, None)
         self.flush()
-        self.connection.pragma("secure_delete", "ON")
-        self.dropped = True
+        has_content = not session_id.startswith(RESERVED)
+        if has_content:
+            self.connection.pragma("secure_delete", "ON")
+            self.dropped = True
         self._run("INSERT INTO purging VALUES (?)", number)
         self._run("DELETE FROM search WHERE rowid IN (SELECT number FROM entry WHERE session = ?)", number)
         for table in ("entry", "branch", "result", "redaction", "spend", "blob_use", "journal"):
@@ -230,7 +238,8 @@ class SqliteTables:
         self._run("DELETE FROM blob WHERE name NOT IN (SELECT name FROM blob_use)")
         self._run("DELETE FROM session WHERE number = ?", number)
         self._run("DELETE FROM purging")
-        self._run("INSERT INTO search (search) VALUES ('optimize')")  # otherwise its words stay until some merge
+        if has_content:
+            self._run("INSERT INTO search (search) VALUES ('optimize')")  # otherwise its words stay until some merge
 
     # -- out
 
@@ -285,8 +294,11 @@ class SqliteTables:
         sql = "SELECT id FROM entry WHERE session = ? AND seq = ?"
         return tuple(self._first(sql, number, seq)[0] for seq in heads)
 
-    def sessions(self, limit: int, cursor: str | None, query: str | None) -> Page:
-        conditions, values = [f"substr(id, 1, {len(RESERVED)}) <> ?"], list[str | int | None]([RESERVED])
+    def sessions(self, limit: int, cursor: str | None, query: str | None, *, prefix: str, reserved: bool) -> Page:
+        conditions, values = (
+            [f"(substr(id, 1, {len(RESERVED)}) = ?) = {int(reserved)}", f"substr(id, 1, {len(prefix)}) = ?"],
+            list[str | int | None]([RESERVED, prefix]),
+        )
         if cursor is not None:
             conditions.append("(updated, id) < (?, ?)")
             values += read_cursor(cursor)
@@ -316,14 +328,15 @@ class SqliteTables:
             spend=self._totals(number).spend,
         )
 
-    def search(self, text: str, limit: int) -> tuple[Hit, ...]:
+    def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]:
         fts_query = _fts_query(text)
         if fts_query is None:
             return ()
         found = self._all(
             f"SELECT session.id, session.number, seq FROM {_MATCHES} JOIN session ON session.number = entry.session "
-            "WHERE search MATCH ? ORDER BY session.updated DESC, session.id DESC, seq LIMIT ?",
-            *(fts_query, limit),
+            f"WHERE search MATCH ? AND substr(session.id, 1, {len(prefix)}) = ? "
+            "ORDER BY session.updated DESC, session.id DESC, seq LIMIT ?",
+            *(fts_query, prefix, limit),
         )
         return tuple(self._hit(*row, query=phrases(text)) for row in found)
 
@@ -340,12 +353,12 @@ class SqliteTables:
         sums = self._all(f"SELECT provider, model, {_SUMS} FROM spend WHERE {condition} GROUP BY provider, model")
         return totals_of(((row[0], row[1]), Spend(**dict(zip(SPEND_FIELDS, row[2:], strict=True)))) for row in sums)
 
-    def journal(self, session_id: str, generation: int, after: int) -> list[bytes]:
+    def journal(self, session_id: str, generation: int, after: int) -> Sequence[MessageDeltaBatch]:
         where = "session = ? AND (generation <> ? OR number > ?)"
         sql = f"SELECT CAST(text AS BLOB) FROM journal WHERE {where} ORDER BY number"
         sealed = self._all(sql, self._session(session_id).number, generation, after)
         texts = (unseal(line) for (line,) in sealed)
-        return list(iter(lambda: next(texts, None), None))  # up to the first damaged one
+        return read_batches(iter(lambda: next(texts, None), None))  # up to the first damaged one
 
     # -- for bartack.store.maintenance
 

@@ -1,4 +1,4 @@
-"""Servers of the Model Context Protocol as sets of tools (extra ``mcp``).
+"""MCP (Model Context Protocol) servers as sets of tools (extra ``mcp``).
 
 agent = Agent("anthropic:claude-sonnet-4-6", tools=[mcp("npx -y @modelcontextprotocol/server-everything")])
 """
@@ -76,8 +76,8 @@ def mcp(
     instructions to the model, `resources` and `prompts` add tools that read them.
 
     A call fails after `timeout_ms` without progress. `elicitation` lets the server ask the user, through the run's
-    approver; `sampling` is a model that may answer for the server, after approval; `roots` are folders it is told
-    about. `known_tools` is the file in which the digests of definitions are kept (default: in the user's data folder).
+    approver; `sampling` is a model that may answer the server's requests, after approval; `roots` are folders announced
+    to the server. `known_tools` is the file for the digests of definitions (default: in the user's data folder).
 
     `auth` signs the requests to a URL: a `bartack.tools.mcp.oauth.LoopbackSignIn` if a person can sign in now, or any
     ``httpx2.Auth``, such as the providers of the SDK. Without it, tokens of an earlier sign-in are used and refreshed.
@@ -87,8 +87,9 @@ def mcp(
     ``missing_dependency`` without the extra.
     """
     if find_spec("mcp") is None:
-        text = "MCP servers need the package mcp: pip install 'bartack[mcp]'"
-        raise BartackError(text, code=ErrorCode.MISSING_DEPENDENCY)
+        error = BartackError("MCP servers need the package mcp.", code=ErrorCode.MISSING_DEPENDENCY)
+        error.add_note("Run: pip install 'bartack[mcp]'")
+        raise error
     settings: dict[str, Any] = {
         "env": None if env is None else dict(env),
         "cwd": None if cwd is None else str(cwd),

@@ -53,7 +53,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StdioServer(_Options, frozen=True, kw_only=True):
-    """A server that is started as a process, and spoken to over its standard streams."""
+    """A server that is started as a process and communicates over its standard streams."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class StdioServer(_Options, frozen=True, kw_only=True):
 
 
 class HttpServer(_Options, frozen=True, kw_only=True):
-    """A server at a URL, spoken to over streamable HTTP."""
+    """A server at a URL that communicates over streamable HTTP."""
 
     url: str
     headers: dict[str, str] = {}

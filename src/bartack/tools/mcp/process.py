@@ -82,7 +82,7 @@ class ServerProcess:
     async def _start(self) -> asyncio.subprocess.Process:
         config = self._config
         if not hasattr(os, "killpg"):
-            raise ServerFailure("MCP servers that are processes require a POSIX system.")
+            raise ServerFailure("MCP servers started as processes require a POSIX system.")
         environment = {**safe_environment(os.environ), **self._variables}
         words = [expanded(word) for word in (config.command, *config.args)]
         directory = _directory(config)

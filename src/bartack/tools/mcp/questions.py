@@ -140,7 +140,7 @@ class Questions:
         except BartackError as error:
             return types.ErrorData(code=types.INVALID_PARAMS, message=error.message)
         shown = {"messages": [f"{message.role}: {message.text}" for message in messages]}
-        decision = await self._ask("use the model", shown, "wants an answer of the model to these messages", None)
+        decision = await self._ask("use the model", shown, "wants the model to answer these messages", None)
         if decision.decision != "approve":
             return types.ErrorData(
                 code=-1, message="The user rejected the request."

@@ -1,7 +1,7 @@
-"""`McpServer`: a server of the Model Context Protocol as a toolset.
+"""`McpServer`: an MCP (Model Context Protocol) server as a toolset.
 
-A server is somebody else's program. Whatever it does (not start, crash, hang, flood, change its tools) ends in one tool
-error that names it, and the next turn connects again, after a delay that grows with each failure.
+A server is an untrusted program. Whatever it does (not start, crash, hang, flood, change its tools) ends in one tool
+error that names it, and the next turn reconnects, after a delay that grows with each failure.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class McpServer:
 
     @property
     def tools(self) -> tuple[ToolDefinition, ...]:
-        """The tools that the server listed last, also while it is not connected."""
+        """The tools that the server listed last, even while it is not connected."""
         return () if self._offered is None else (*self._offered.definitions, *self._reading_tools)
 
     @property
@@ -184,7 +184,7 @@ class McpServer:
 
     @property
     def status(self) -> ServerStatus:
-        """How things are, without waiting."""
+        """The current status, without waiting."""
         connection, offered = self._connection, self._offered
         client = None if connection is None else connection.client
         info = None if client is None else client.server_info

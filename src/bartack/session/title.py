@@ -1,0 +1,38 @@
+"""The title of a session: that of its header, or the one that a later entry gives it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from bartack.nouns.entries import Custom, Entry, Fact, SessionHeader
+
+__all__ = ["TITLE", "title_from", "title_in", "title_of"]
+
+TITLE: Final = "bartack.title"  # the name of a `Custom` fact that gives its session another title
+_MAX = 100_000  # characters
+_FROM_PROMPT = 60  # characters of a title that is made from a prompt
+
+
+def title_of(fact: Fact) -> str | None:
+    """The title that its session has from this fact on; None if the fact gives it none."""
+    match fact:
+        case SessionHeader():
+            return fact.title
+        case Custom(name=name, data={"title": str(title)}) if name == TITLE:
+            return title[:_MAX]
+        case _:
+            return None
+
+
+def title_in(branch: Sequence[Entry]) -> str | None:
+    """The title that these entries give their session."""
+    titles = (title_of(entry.fact) for entry in reversed(branch))
+    return next((title for title in titles if title is not None), None)
+
+
+def title_from(prompt: str) -> str | None:
+    """The title of a session that begins with this prompt: its first words, on one line; None if it has no words."""
+    line = " ".join(prompt.split())
+    if len(line) <= _FROM_PROMPT:
+        return line or None
+    words = line[: _FROM_PROMPT - 1]
+    return f"{words.rpartition(' ')[0] or words}…"
