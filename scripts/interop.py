@@ -2,12 +2,13 @@
 
 For each program: it writes a session against a scripted model on loopback; the session is imported and exported into a
 fresh home; the program resumes the original and the export with the same prompt; both requests must be equal. Then the
-session is exported to the other programs, and each of these resumes it; its request must contain every text, call and
-result of the session.
+session is continued here, compacted here, and exported to the other programs; each time the program resumes it, and its
+request must contain every text, call and result of the session.
 
-    python -m scripts.interop PROGRAMS [claude-code codex pi opencode gemini qwen strands]
+    python -m scripts.interop PROGRAMS [--record] [claude-code codex pi opencode gemini qwen strands]
 
-PROGRAMS is a folder with `node_modules`, and `venv` for those in Python.
+PROGRAMS is a folder with `node_modules`, and `venv` for those in Python. `--record` only continues a fixed session in
+each program, and writes what it sends to a file, which the tests compare with the exports (`tests.interop.evidence`).
 """
 
 import asyncio
@@ -25,13 +26,17 @@ from threading import Thread
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from bartack.app.transcripts import Found, found_at, import_transcript, read_transcripts
+from bartack.app.transcript_import import import_transcript
+from bartack.app.transcripts import Found, found_at, read_transcripts
+from bartack.environment import Environment
 from bartack.interop import FORMATS, Exported, exported
-from bartack.nouns.entries import Entry, branch
-from bartack.nouns.messages import Message
+from bartack.nouns.entries import CompactionSummary, Entry, Fact, branch
+from bartack.nouns.messages import Message, Meta, ModelRef, assistant, user
 from bartack.nouns.parts import Text
-from bartack.store import MemoryStore
+from bartack.session.context.fold import ContextFold
+from bartack.store import MemoryStore, Tail, next_entries
 from scripts.scripted_model import ScriptedModel, script
+from tests.interop import evidence
 
 Json = dict[str, Any]
 STRANDS = str(Path(__file__).parents[1] / "tests" / "interop" / "programs" / "strands_agent.py")
@@ -278,40 +283,80 @@ def prove(agent: str, others: list[str], here: Lab) -> None:
     if bodies[0] != bodies[1]:
         raise SystemExit(f"{agent}: the requests differ:\n{bodies[0][-3000:]}\n\n{bodies[1][-3000:]}")
     print(f"{agent}: the original and its export give the same request ({len(bodies[0]):,} characters)")
+    said = [user("This was added."), assistant("Noted \u2713.", meta=Meta(model=model_in(entries)))]
+    cross(agent, agent, [*entries, *added(entries, *said)], here, "continued")
+    kept = next(entry.id for entry in entries if isinstance(entry.fact, Message) and entry.fact.role == "assistant")
+    cross(agent, agent, [*entries, *added(entries, CompactionSummary("They looked.", kept), *said)], here, "compacted")
     for other in others:
         cross(agent, other, entries, here)
 
 
-def cross(agent: str, other: str, entries: list[Entry], here: Lab) -> None:
-    """Continue a session of one program in another."""
+def model_in(entries: list[Entry]) -> ModelRef | None:
+    metas = [entry.fact.meta for entry in entries if isinstance(entry.fact, Message)]
+    return next((meta.model for meta in metas if meta is not None and meta.model is not None), None)
+
+
+def added(entries: list[Entry], *facts: Fact) -> list[Entry]:
+    """Entries that continue a session."""
+    last = entries[-1]
+    return list(next_entries(last.session_id, Tail(last.id, last.seq), facts, Environment()))
+
+
+def cross(agent: str, other: str, entries: list[Entry], here: Lab, what: str = "") -> None:
+    """Continue a session of one program in another, or in the same after something was done to it here."""
     writer = FORMATS[other].writer
     assert writer is not None
     made = exported(entries, other, writer, new_id=str(uuid4()), directory=str(here.project))
-    home = here.home(other, f"from-{agent}")
+    home = here.home(other, f"{what}-from-{agent}")
     install(made, other, home, here)
     prompt = f"Go on there. {script({'text': 'Yes.'})}"
     requests = here.run(other, home, PROGRAMS[other].resume, id=made.id, prompt=prompt)
     body = json.dumps(main_request(requests, "Go on there."), ensure_ascii=False)
     missing = [text for text in expected_texts(entries) if json.dumps(text, ensure_ascii=False)[1:-1] not in body]
     if missing:
-        raise SystemExit(f"{agent} -> {other}: missing in the request: {missing}\n{body[-4000:]}")
-    print(f"{agent} -> {other}: every text, call and result is in the request")
+        raise SystemExit(f"{agent} {what}-> {other}: missing in the request: {missing}\n{body[-4000:]}")
+    print(f"{' '.join(filter(None, (agent, what)))} -> {other}: every text, call and result is in the request")
 
 
 def expected_texts(entries: list[Entry]) -> list[str]:
     """The texts, commands and results of a session, as far as models saw them."""
-    found: list[str] = []
-    for entry in branch(entries, entries[-1].id):
-        if isinstance(entry.fact, Message):
-            found += [part.text for part in entry.fact.parts if isinstance(part, Text) and not part.ignored]
-            found += [str(value) for call in entry.fact.tool_calls for value in call.arguments.values()]
-            found += [result.content for result in entry.fact.tool_results if isinstance(result.content, str)]
+    context = ContextFold.of(branch(entries, entries[-1].id))
+    found = (
+        []
+        if context.summary is None
+        else [entry.fact.summary for entry in entries if isinstance(entry.fact, CompactionSummary)]
+    )
+    for message in (item.message for item in context.items):
+        found += [part.text for part in message.parts if isinstance(part, Text) and not part.ignored]
+        found += [str(value) for call in message.tool_calls for value in call.arguments.values()]
+        found += [result.content for result in message.tool_results if isinstance(result.content, str)]
     return [text.strip() for text in found if text.strip()]
+
+
+def record(agents: list[str], here: Lab) -> None:
+    """Continue the fixed session in each program, and keep what it sends."""
+    here.project = Path(evidence.DIRECTORY)
+    here.project.mkdir(exist_ok=True)
+    kept = json.loads(evidence.RECORDED.read_text()) if evidence.RECORDED.exists() else {}
+    for agent in agents:
+        made, home = evidence.export(agent), here.home(agent, "evidence")
+        install(made, agent, home, here)
+        prompt = f"{evidence.PROMPT} {script({'text': 'Nothing.'})}"
+        requests = here.run(agent, home, PROGRAMS[agent].resume, id=made.id, prompt=prompt)
+        body = main_request(requests, evidence.PROMPT)
+        sent = evidence.own_words(body.get("messages") or body.get("input") or body.get("contents"))
+        kept[agent] = {"export": evidence.digest(made), "request": sent}
+        evidence.RECORDED.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+        print(f"{agent}: recorded")
+    here.project.rmdir()
 
 
 def main() -> None:
     programs, *chosen = sys.argv[1:]
     with lab(Path(programs).absolute()) as here:
+        if "--record" in chosen:
+            record([name for name in chosen if name in PROGRAMS] or list(PROGRAMS), here)
+            return
         for agent in chosen or PROGRAMS:
             prove(agent, [other for other in PROGRAMS if other != agent and (not chosen or other in chosen)], here)
 

@@ -12,10 +12,11 @@ pytest.importorskip("acp", reason="the extra acp is not installed")
 from acp import RequestError
 from acp import schema as wire
 
-from bartack import Agent, BartackError, ErrorCode, MemoryStore, ScriptedModel, ToolCall, assistant
+from bartack import Agent, BartackError, ErrorCode, MemoryStore, ScriptedModel, ToolCall, assistant, tool
 from bartack.agent import PromptContext
 from bartack.app.acp_server import EditorAgent
 from bartack.app.editor_runtime import EditorRuntime
+from bartack.app.sessions import ensure_session, latest_session_here
 from bartack.tools import Approver
 from bartack.tools.mcp import McpServer
 from tests.tools.mcp.kit import FAULT_SERVER
@@ -111,3 +112,41 @@ async def test_a_prompt_that_cannot_start_leaves_no_session(tmp_path: Path) -> N
         await one.prompt(found.session_id, "Hello")
     assert (await one.store.sessions()).items == ()
     await one.agent.close()
+
+
+async def test_a_prompt_instead_of_a_decision_about_a_call_of_before_is_answered(tmp_path: Path) -> None:
+    one = Opened("Then not.")
+    made = await one.agent.new_session(str(tmp_path))
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    call = assistant(ToolCall("c1", "pay", {}))
+    await Agent(ScriptedModel([call]), tools=[pay], store=one.store).run("Pay", session=made.session_id)
+    reply = await one.prompt(made.session_id, "Never mind")
+    assert (reply.stop_reason, one.editor.text()) == ("end_turn", "Then not.")
+    await one.agent.close()
+
+
+async def test_a_directory_lists_its_sessions_of_all_programs_without_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened("It rains.")
+    monkeypatch.chdir(tmp_path)
+    old = await ensure_session(opened.store, None, prompt="Old", program="chat")
+    for number in range(60):  # more than a page
+        await opened.store.create_session(f"other {number}")
+    made = await opened.agent.new_session(str(tmp_path))
+    await opened.prompt(made.session_id, "Will it rain?")
+    listed = await opened.agent.list_sessions(cwd=str(tmp_path))
+    assert [(one.session_id, one.title) for one in listed.sessions] == [
+        (made.session_id, "Will it rain?"),
+        (old, "Old"),
+    ]
+    assert listed.next_cursor is None
+    assert await latest_session_here(opened.store) == made.session_id, "the terminal finds it as well"
+    first = await opened.agent.list_sessions()
+    rest = await opened.agent.list_sessions(cursor=first.next_cursor)
+    assert (len(first.sessions), len(rest.sessions), rest.next_cursor) == (50, 12, None)

@@ -7,9 +7,11 @@ import pytest
 from zstandard import compress
 
 from bartack.app import compressed
-from bartack.app.transcripts import find_transcripts, found_at, import_transcript, read_transcripts
+from bartack.app.transcript_import import import_transcript
+from bartack.app.transcripts import find_transcripts, found_at, read_transcripts
 from bartack.nouns.errors import BartackError
 from bartack.store import MemoryStore
+from tests.interop.samples import unexpected
 
 THREAD = "01a1e2a1-302e-7fa0-8a51-42d7b401ecf6"
 LINES = (
@@ -31,11 +33,11 @@ async def test_a_file_that_was_compressed_later_is_the_same_session(folder: Path
     plain = folder / f"rollout-2026-01-01T00-00-00-{THREAD}.jsonl"
     plain.write_bytes(LINES)
     store = MemoryStore()
-    (found,) = find_transcripts(["codex"])
+    (found,) = find_transcripts(["codex"], unexpected)
     first = await import_transcript(store, read_transcripts(found)[0], found.modified)
     plain.unlink()
     plain.with_suffix(".jsonl.zst").write_bytes(compress(LINES))
-    (found,) = find_transcripts(["codex"])
+    (found,) = find_transcripts(["codex"], unexpected)
     second = await import_transcript(store, read_transcripts(found)[0], found.modified)
     assert (first.session_id, first.is_new) == (second.session_id, True)
     assert second.entries == 0

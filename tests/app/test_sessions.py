@@ -11,6 +11,7 @@ from bartack import Entry, Fact, MemoryStore, ModelRef, RunEnded, RunStarted, Se
 from bartack.app.sessions import (
     branch_to,
     directory_of,
+    ensure_session,
     find_session,
     has_unfinished_run,
     home_path,
@@ -21,6 +22,7 @@ from bartack.app.sessions import (
 )
 from bartack.nouns.errors import NotFound
 from bartack.nouns.messages import Message
+from bartack.store.requests import redact
 from tests.sample_session import chain
 
 MODEL = ModelRef("openai", "test")
@@ -86,17 +88,27 @@ def test_a_run_is_unfinished_until_its_end_is_stored() -> None:
 
 async def test_the_first_characters_of_an_id_are_enough() -> None:
     store = MemoryStore()
-    for name in ("01a1e5df-4a8a-7cab", "01a1e5df-5b9b-7cab", "02b2f6e0-0000-7cab", "trip", "trip-2"):
+    agents = ("codex:03c3/agent-1", "codex:03c3")  # a sub-agent, and the session that called it
+    for name in ("01a1e5df-4a8a-7cab", "01a1e5df-5b9b-7cab", "02b2f6e0-0000-7cab", "trip", "trip-2", *agents):
         await store.create_session(name, SessionHeader(metadata={"directory": "/x"}))
     assert await find_session(store, "02b2") == "02b2f6e0-0000-7cab"
     assert await find_session(store, "01a1e5df-4") == "01a1e5df-4a8a-7cab"
     assert await find_session(store, "trip") == "trip"
+    assert await find_session(store, "codex:03") == "codex:03c3"
+    assert await find_session(store, "codex:03/agent") == "codex:03c3/agent-1"
     with pytest.raises(NotFound, match="Several sessions start with '01a1e5'"):
         await find_session(store, "01a1e5")
     for name in ("02b", "nothing", ""):
         with pytest.raises(NotFound):
             await find_session(store, name)
+    assert await ensure_session(store, "02b2f6e0", prompt="Hi", program="x") == "02b2f6e0-0000-7cab"
+    with pytest.raises(NotFound, match="Several sessions start with '01a1e5df'"):
+        await ensure_session(store, "01a1e5df", prompt="Hi", program="x")
+    for name in ("tri", "trip", "0badcafe"):  # names that someone chose
+        assert await ensure_session(store, name, prompt="Hi", program="x") == name
     assert await directory_of(store, "trip") == "/x"
+    await redact(store, "trip", (await store.tail_of("trip")).entry_id)
+    assert await directory_of(store, "trip") is None
     assert await model_of(store, "trip") is None
     await store.close()
 
@@ -115,6 +127,12 @@ def test_ids_are_as_short_as_can_be() -> None:
     same_minute = ["01a1e5df-4a8a-7cab-83a0-d579ff475fb3", "01a1e5df-4a9b-7cab-83a0-d579ff475fb3"]
     assert short_ids(same_minute) == ["01a1e5df-4a8", "01a1e5df-4a9"]
     assert short_ids(["my trip to Paris"]) == ["my trip to Paris"]
+    imported = [
+        "codex:01a1e5df-4a8a-7cab-83a0",
+        "codex:01a1e5df-4a8a-7cab-83a0/agent-a8e557d3a23d662ee",
+        "pi:01a1e5df-4",
+    ]
+    assert short_ids(imported) == ["codex:01a1e5df", "codex:01a1e5df/agent-a8", "pi:01a1e5df-4"]
 
 
 def test_the_home_directory_is_a_tilde() -> None:

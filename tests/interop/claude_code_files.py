@@ -42,6 +42,7 @@ def _line(draw: st.DrawFn, number: int) -> Json:
                 "toolUseResult": values,
                 "subtype": st.sampled_from(["compact_boundary", "other"]),
                 "compactMetadata": values | st.just({"preservedMessages": {"uuids": ["u0", "u1"]}}),
+                "logicalParentUuid": st.integers(0, 12).map("u{}".format) | values,
                 "attachment": st.just({"type": "queued_command", "prompt": "p"}) | values,
             },
         )

@@ -38,6 +38,9 @@ _items = st.one_of(
     st.builds(lambda id, text: {"type": "custom_tool_call", "call_id": id, "name": "g", "input": text}, _ids, words),
     st.builds(lambda id, out: {"type": "function_call_output", "call_id": id, "output": out}, _ids, words | values),
     st.builds(lambda id, out: {"type": "custom_tool_call_output", "call_id": id, "output": out}, _ids, words),
+    st.builds(lambda id, value: {"type": "tool_search_output", "call_id": id, "tools": value}, _ids, values),
+    st.builds(lambda content: {"type": "agent_message", "content": content}, st.lists(_text, max_size=2) | values),
+    st.just({"type": "compaction", "encrypted_content": "x"}),
     st.builds(lambda kind, value: {"type": kind, "x": value}, words, values),
 )
 _usage = st.fixed_dictionaries({"input_tokens": scalars, "output_tokens": st.integers(-1, 9)})
@@ -75,7 +78,13 @@ _others = st.one_of(
     st.integers(-1, 3).map(lambda turns: ("event_msg", {"type": "thread_rolled_back", "num_turns": turns})),
     words.map(lambda text: ("event_msg", {"type": "task_complete", "error": {"message": text}})),
     values.map(lambda value: ("event_msg", {"type": "turn_aborted", "reason": value})),
-    st.tuples(words, st.lists(_message, max_size=2) | values).map(
+    (words | values).map(lambda value: ("inter_agent_communication", {"content": value})),
+    st.builds(
+        lambda id, result: ("event_msg", {"type": "mcp_tool_call_end", "call_id": id, "result": result}),
+        _ids | values,
+        values.map(lambda value: {"Ok": value}) | values,
+    ),
+    st.tuples(words | st.just(""), st.lists(_message | _items, max_size=2) | values).map(
         lambda pair: ("compacted", {"message": pair[0], "replacement_history": pair[1]})
     ),
     st.tuples(words, values),

@@ -24,11 +24,19 @@ _parts = st.one_of(
 _content = words | st.lists(_parts, max_size=3) | st.just("/help") | st.just("<state_snapshot>\nso\n</state_snapshot>")
 _calls = st.lists(
     st.builds(
-        lambda id, args, result, status: {"id": id, "name": "f", "args": args, "result": result, "status": status},
+        lambda id, args, result, status, agent: {
+            "id": id,
+            "name": "f",
+            "args": args,
+            "result": result,
+            "status": status,
+            "agentId": agent,
+        },
         _ids,
         st.just({"a": 1}) | values,
         st.lists(_parts, max_size=2) | words | values,
         st.sampled_from(["success", "error", "cancelled"]),
+        st.none() | words | values,
     ),
     max_size=2,
 )

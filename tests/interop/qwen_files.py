@@ -32,17 +32,22 @@ _events = st.builds(
 )
 _lines = st.one_of(
     st.builds(
-        lambda kind, message, usage, status: {
+        lambda kind, message, usage, status, shown: {
             "type": kind,
             "message": message,
             "usageMetadata": usage,
             "model": "m",
-            "toolCallResult": {"status": status},
+            "toolCallResult": {"status": status, "resultDisplay": shown},
         },
         st.sampled_from(["user", "assistant", "tool_result", "system"]),
         _contents | values,
         _usage | values,
         st.sampled_from(["success", "error"]),
+        st.just({"subagentName": "explore"}) | values,
+    ),
+    st.builds(
+        lambda history: {"type": "system", "subtype": "agent_bootstrap", "systemPayload": {"history": history}},
+        st.lists(_contents | values, max_size=3) | values,
     ),
     st.builds(
         lambda history: {"type": "system", "subtype": "chat_compression", "systemPayload": history},

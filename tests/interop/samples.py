@@ -27,6 +27,11 @@ def samples_root() -> Path:
     return Path(os.environ.get("BARTACK_TRANSCRIPTS", default))
 
 
+def unexpected(place: object, problem: object) -> None:
+    """For what is told about things that cannot be read."""
+    raise AssertionError(f"{place}: {problem}")
+
+
 def samples(*agents: str) -> list[Found]:
     """The transcripts of these agents, or of all."""
     found = []

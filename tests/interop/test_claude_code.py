@@ -3,12 +3,19 @@
 import json
 from typing import Any
 
-from bartack.interop import Transcript, entries_of, source_files
-from bartack.interop.claude_code import looks_like_claude_code, looks_like_kode, read_claude_code, read_kode
+from bartack.interop import Transcript, entries_of, exported, source_files
+from bartack.interop.claude_code import (
+    CLAUDE_CODE_WRITER,
+    looks_like_claude_code,
+    looks_like_kode,
+    read_claude_code,
+    read_kode,
+)
 from bartack.nouns.entries import CompactionSummary, Entry, Fact, ModelChange, RunEnded, StreamFailed, branch, heads
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Image, Text, Thinking, ToolCall
+from bartack.session.context.fold import ContextFold
 
 NAME = "11111111-1111-4111-8111-111111111111.jsonl"
 USAGE = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 4, "output_tokens": 5}
@@ -90,6 +97,11 @@ def test_the_blocks_of_an_answer_become_one_message_whose_usage_counts_once() ->
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (17, 5, 10)
     assert answer.meta.response_id == "m1"
+    for line in writer.lines:
+        line["message"].pop("model", None)
+    assert [fact.meta.usage for fact in writer.facts() if isinstance(fact, Message) and fact.meta is not None] == [
+        usage
+    ]
 
 
 def test_parallel_calls_keep_all_their_results_whichever_comes_last() -> None:
@@ -104,6 +116,20 @@ def test_parallel_calls_keep_all_their_results_whichever_comes_last() -> None:
     roles = [fact.role for fact in facts_of(transcript) if isinstance(fact, Message)]
     assert roles == ["user", "assistant", "tool", "tool", "assistant"]
     assert len(heads(entries_of(transcript))) == 1
+
+
+def test_a_result_that_is_written_late_belongs_to_its_call() -> None:
+    writer = Writer()
+    writer.user("go")
+    first = writer.block("m1", call("c1"))
+    second = writer.block("m1", call("c2"))
+    last = writer.user(result("c1"), after=first)
+    answer = writer.block("m2", {"type": "text", "text": "one"}, after=last)
+    writer.user(result("c2"), after=second)
+    writer.user("more", after=answer)
+    messages = [fact for fact in writer.facts() if isinstance(fact, Message)]
+    assert [result.tool_call_id for message in messages for result in message.tool_results] == ["c1", "c2"]
+    assert texts(writer.facts())[-1] == "more"
 
 
 def test_a_result_between_the_blocks_of_an_answer_does_not_split_it() -> None:
@@ -127,7 +153,12 @@ def test_going_back_to_an_earlier_prompt_is_a_branch() -> None:
     writer.user("another two", after=answer)
     transcript = writer.read()
     assert texts(facts_of(transcript)) == ["one", "first", "another two"]
-    assert len(heads(entries_of(transcript))) == 2
+    entries = entries_of(transcript)
+    for head in heads(entries):
+        made = exported(entries, "claude-code", CLAUDE_CODE_WRITER, head=head, new_id="n")
+        shown = [entry.fact for entry in branch(entries, head)]
+        assert texts(facts_of(read_claude_code(made.files)[0])) == texts(shown)
+        assert made.is_exact == (head == entries[-1].id)
 
 
 def test_a_compaction_keeps_the_messages_that_it_names() -> None:
@@ -145,6 +176,20 @@ def test_a_compaction_keeps_the_messages_that_it_names() -> None:
     assert (compaction.summary, compaction.tokens_before, compaction.tokens_after) == ("what happened", 100, 10)
     assert next(entry for entry in entries if entry.id == compaction.first_kept_entry_id).fact.kind == "message"
     assert texts(facts_of(transcript)) == ["one", "kept", "go on"]
+
+
+def test_a_compaction_follows_the_message_that_it_names() -> None:
+    writer = Writer()
+    root = writer.user("one")
+    writer.user("left")
+    kept = writer.user("kept", after=root)
+    writer.add("progress", after="u1")
+    details = {"preservedSegment": {"headUuid": kept, "tailUuid": kept}}
+    writer.add("system", subtype="compact_boundary", after=None, logicalParentUuid=kept, compactMetadata=details)
+    writer.user("summary", isCompactSummary=True)
+    entries = entries_of(writer.read())
+    shown = ContextFold.of(branch(entries, entries[-1].id))
+    assert [item.message.text for item in shown.items] == ["kept"]
 
 
 def test_text_that_the_program_injects_is_synthetic() -> None:
@@ -240,6 +285,28 @@ def test_a_sidechain_in_the_file_is_a_session_of_its_own_linked_to_its_call() ->
     assert not any(entry.fact.kind == "custom" for entry in entries_of(child))
 
 
+def test_sidechains_that_were_asked_the_same_belong_to_the_calls_in_their_order() -> None:
+    writer = Writer()
+    writer.user("delegate")
+    outer = [writer.block("m1", call(id, "Task", prompt="count")) for id in ("c1", "c2")]
+    for _ in outer:
+        writer.user("count", isSidechain=True, after=None)
+    for id, uuid in zip(("c1", "c2"), outer, strict=True):
+        writer.user(result(id), after=uuid)
+    main, first, second = read_claude_code({NAME: writer.data})
+    results = [part for fact in facts_of(main) if isinstance(fact, Message) for part in fact.tool_results]
+    assert [part.metadata for part in results] == [{"sessionId": child.session_id} for child in (first, second)]
+
+
+def test_a_repeated_line_of_a_sidechain_begins_no_other_session() -> None:
+    writer = Writer()
+    writer.user("delegate")
+    writer.user("count", isSidechain=True, after=None)
+    writer.lines.append(writer.lines[-1])
+    _, child = read_claude_code({NAME: writer.data})
+    assert texts(facts_of(child)) == ["count"]
+
+
 def test_the_file_of_a_sub_agent_names_the_session_and_the_call() -> None:
     writer = Writer()
     writer.user("count", isSidechain=True)
@@ -319,3 +386,41 @@ def test_entries_get_the_times_of_their_records() -> None:
     writer.note("mode", mode="default")
     entries: list[Entry] = entries_of(writer.read())
     assert {entry.timestamp.isoformat() for entry in entries} == {"2026-01-01T00:00:00+00:00"}
+
+
+def test_a_summary_of_another_session_is_not_the_title() -> None:
+    writer = Writer()
+    prompt = writer.user("My prompt")
+    writer.note("summary", summary="Of another session", leafUuid="elsewhere")
+    assert writer.read().header.title == "My prompt"
+    writer.note("summary", summary="Of this one", leafUuid=prompt)
+    assert writer.read().header.title == "Of this one"
+
+
+def test_prompts_that_were_queued_may_have_images_and_may_be_notices() -> None:
+    writer = Writer()
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    typed = {"type": "queued_command", "prompt": [{"type": "text", "text": "and this"}, image]}
+    notice = {"type": "queued_command", "prompt": "A task is done", "commandMode": "task-notification"}
+    writer.user("hi")
+    writer.add("attachment", attachment=typed)
+    writer.add("attachment", attachment=notice)
+    _, first, second = (fact for fact in writer.facts() if isinstance(fact, Message))
+    assert [type(part) for part in first.parts] == [Text, Image]
+    assert [part.synthetic for part in (*first.parts, *second.parts) if isinstance(part, Text)] == [False, True]
+
+
+def test_blocks_of_a_newer_version_are_left_out_and_the_others_read() -> None:
+    writer = Writer()
+    writer.user("hi")
+    for block in ({"type": "text", "text": "look"}, {"type": "tool_use", "id": "c1", "name": "Bash"}):
+        writer.block("m1", block)
+    writer.block("m1", {"type": "tool_use", "name": "no id"})
+    writer.user(result("c1", [{"type": "text", "text": "fine"}]))
+    transcript = writer.read()
+    _, answer, done = (fact for fact in facts_of(transcript) if isinstance(fact, Message))
+    assert (answer.text, [call.tool_call_id for call in answer.tool_calls]) == ("look", ["c1"])
+    assert [one.tool_call_id for one in done.tool_results] == ["c1"]
+    assert transcript.report.counts["content", "opaque"] == 1
+    assert "id" in transcript.report.problems[0].what
+    assert source_files(entries_of(transcript)) == {NAME: writer.data}

@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
-from bartack.interop import Transcript, entries_of, source_files
-from bartack.interop.codex import base_of, read_codex
+from msgspec.structs import replace
+
+from bartack.interop import Transcript, entries_of, exported, source_files
+from bartack.interop.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
 from bartack.nouns.entries import (
     CompactionSummary,
     Fact,
@@ -104,6 +106,18 @@ def test_results_are_errors_if_a_command_failed() -> None:
     assert results[3].error_code is ErrorCode.TOOL_ABORTED
 
 
+def test_events_of_legacy_files_say_which_calls_failed_and_searches_of_tools_have_results() -> None:
+    ends: list[Any] = [{"result": {"Err": "no"}}, {"result": {"Ok": {"isError": True}}}, {"result": {"Ok": {}}}]
+    lines = [call(f"c{number}") for number in range(4)]
+    lines += [event("mcp_tool_call_end", call_id=f"c{number}", **end) for number, end in enumerate(ends)]
+    lines += [event("patch_apply_end", call_id="c3", success=False)]
+    lines += [output(f"c{number}") for number in range(4)]
+    lines += [item("tool_search_call", call_id="t", execution="client", arguments={}, status="completed")]
+    lines += [item("tool_search_output", call_id="t", execution="client", tools=[], status="completed")]
+    results = [one.tool_results[0] for one in messages(*lines) if one.role == "tool"]
+    assert [one.is_error for one in results] == [True, True, False, True, False]
+
+
 def test_arguments_that_are_not_json_are_kept() -> None:
     (answer,) = messages(call("c1", '{"cmd": "ls'))
     assert answer.tool_calls[0].raw_args_text == '{"cmd": "ls'
@@ -116,6 +130,19 @@ def test_what_codex_adds_itself_is_shown_and_not_sent() -> None:
     parts = [part for one in messages(*lines) for part in one.parts if isinstance(part, Text)]
     assert [(part.synthetic, part.ignored) for part in parts] == [(True, True), (True, True), (False, False)]
     assert read(*lines).header.title == "typed"
+
+
+def test_messages_of_other_agents_and_notices_are_synthetic() -> None:
+    lines = [
+        said("user", "<user_shell_command>\nls\n</user_shell_command>"),
+        item("agent_message", author="/root", recipient="/root/a", content=[{"type": "input_text", "text": "look"}]),
+        line("inter_agent_communication", {"author": "/root", "content": "go", "trigger_turn": True}),
+        item("agent_message", author="/root", recipient="/root/a", content=[{"type": "encrypted_content"}]),
+        said("user", "<div>typed</div>"),
+    ]
+    parts = [part for one in messages(*lines) for part in one.parts if isinstance(part, Text)]
+    assert [part.synthetic for part in parts] == [True, True, True, False]
+    assert read(*lines).header.title == "look"
 
 
 def test_a_rollback_begins_a_branch() -> None:
@@ -132,6 +159,14 @@ def test_a_compaction_has_the_messages_that_replace_the_context() -> None:
     facts = facts_of(read(said("user", "one"), said("assistant", "1"), compacted, said("user", "two")))
     assert [fact.summary for fact in facts if isinstance(fact, CompactionSummary)] == ["Summary."]
     assert [fact.text for fact in facts if isinstance(fact, Message)] == ["one", "1", "one", "two"]
+
+
+def test_the_context_before_an_encrypted_summary_is_kept() -> None:
+    history = [{"type": "compaction", "encrypted_content": "x"}]
+    compacted = line("compacted", {"message": "", "replacement_history": history})
+    transcript = read(said("user", "one"), compacted, said("user", "two"))
+    assert [fact.kind for fact in facts_of(transcript)] == ["message", "message"]
+    assert "encrypted" in transcript.report.problems[0].what
 
 
 def test_settings_errors_and_interruptions_are_facts() -> None:
@@ -170,7 +205,7 @@ def test_a_fork_begins_with_the_lines_of_the_session_that_it_continues() -> None
     base = b"".join([line("session_meta", META), said("user", "one"), said("assistant", "1"), said("user", "later")])
     about = {"thread_id": THREAD, "end_ordinal_exclusive": 3}
     fork = line("session_meta", META | {"history_base": about}) + said("user", "two")
-    assert base_of(fork) == f"rollout-*{THREAD}*.jsonl*"
+    assert base_of(fork) == f"rollout-*{THREAD}.jsonl*"
     assert base_of(base) is None
     (transcript,) = read_codex({"fork.jsonl": fork, NAME: base})
     assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["one", "1", "two"]
@@ -180,10 +215,52 @@ def test_a_fork_begins_with_the_lines_of_the_session_that_it_continues() -> None
     assert "missing" in alone.report.problems[0].what
 
 
+def numbered(first: int, *lines: bytes) -> bytes:
+    """The lines as files with ordinals have them."""
+    found = (json.loads(line) | {"ordinal": number} for number, line in enumerate(lines, first))
+    return b"".join(json.dumps(line).encode() + b"\n" for line in found)
+
+
+def forked(id: str, end: int) -> bytes:
+    base = {"thread_id": id, "end_ordinal_exclusive": end}
+    return line("session_meta", META | {"history_mode": "paginated", "history_base": base})
+
+
+def test_a_fork_of_a_fork_begins_with_the_lines_of_both_up_to_their_ordinals() -> None:
+    base = numbered(0, line("session_meta", META), said("user", "one"), said("assistant", "1"), said("user", "later"))
+    fork = numbered(3, forked(THREAD, 3), said("user", "two"), said("assistant", "2"), said("user", "later"))
+    again = numbered(6, forked("f", 6), said("user", "three"))
+    (transcript,) = read_codex({"again.jsonl": again, "fork.jsonl": fork, NAME: base})
+    assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == [
+        "one",
+        "1",
+        "two",
+        "2",
+        "three",
+    ]
+    assert transcript.report.problems == []
+    (partly,) = read_codex({"again.jsonl": again, "fork.jsonl": fork})
+    assert "missing" in partly.report.problems[0].what
+
+
+def test_lines_that_are_added_to_a_file_with_ordinals_are_numbered() -> None:
+    data = numbered(7, line("session_meta", META | {"history_mode": "paginated"}), said("user", "one")) + b"{torn"
+    entries = entries_of(read_codex({NAME: data})[0])
+    last = entries[-1]
+    answer = Message("assistant", (Text("two"),), id="a", timestamp=last.timestamp)
+    entries.append(replace(last, id="a", parent_id=last.id, seq=last.seq + 1, fact=answer))
+    made = exported(entries, "codex", CODEX_WRITER, new_id=THREAD).files[NAME]
+    assert made.startswith(data + b"\n")
+    added = [json.loads(line) for line in made[len(data) + 1 :].splitlines()]
+    assert [line["ordinal"] for line in added] == [9, 10]
+
+
 def test_lines_of_the_first_versions_are_items_themselves() -> None:
     first = json.dumps({"id": THREAD, "timestamp": "2025-05-01T00:00:00Z", "instructions": "x"}).encode() + b"\n"
     said_once = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "old"}]}
-    (transcript,) = read_codex({NAME: first + json.dumps(said_once).encode() + b"\n"})
+    data = first + json.dumps(said_once).encode() + b"\n"
+    assert looks_like_codex(NAME, data)
+    (transcript,) = read_codex({NAME: data})
     assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["old"]
 
 
@@ -229,3 +306,52 @@ def test_completed_items_are_messages_calls_and_results() -> None:
     ]
     assert [(result.content, result.is_error) for result in results][:2] == [("no", True), ("ok", False)]
     assert [result.content for result in results][2:] == ["bad", "4"]
+
+
+def counted(total: int) -> bytes:
+    return event("token_count", info={"last_token_usage": USAGE, "total_token_usage": {"total_tokens": total}})
+
+
+def test_the_first_versions_store_the_items_of_a_response_after_its_usage_and_each_call_with_its_result() -> None:
+    found = messages(
+        said("user", "hi"),
+        event("token_count", info=None),
+        counted(109),
+        *(call("c1"), output("c1"), call("c2"), output("c2")),
+        counted(109),
+        counted(218),
+        said("assistant", "done"),
+        said("user", "more"),
+        counted(218),
+        said("assistant", "no usage"),
+    )
+    assert [one.role for one in found] == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
+    assert [call.tool_call_id for call in found[1].tool_calls] == ["c1", "c2"]
+    used = [one.meta is not None and one.meta.usage is not None for one in found if one.role == "assistant"]
+    assert used == [True, True, False]
+
+
+def test_usage_that_is_reported_again_belongs_to_no_answer() -> None:
+    found = messages(said("assistant", "a"), counted(109), said("user", "b"), said("assistant", "c"), counted(109))
+    assert [one.meta is not None and one.meta.usage is not None for one in found] == [True, False, False]
+
+
+def test_items_of_the_first_versions_have_no_ids_and_results_that_say_whether_they_failed() -> None:
+    searched = item("web_search_call", status="completed", action={"type": "search", "query": "q"})
+    failed = item("function_call_output", call_id="c1", output={"content": "no", "success": False})
+    answer, result, last = messages(searched, searched, call("c1"), failed, said("assistant", "x"))
+    assert [call.tool_name for call in answer.tool_calls] == ["web_search", "web_search", "exec"]
+    assert (result.tool_results[0].content, result.tool_results[0].is_error) == ("no", True)
+    assert last.text == "x"
+
+
+def test_a_compaction_of_the_first_versions_keeps_the_prompts() -> None:
+    lines = [said("user", "x" * 80_000), said("assistant", "1"), said("user", "two"), said("assistant", "2")]
+    facts = facts_of(read(*lines, line("compacted", {"message": "Summary."}), said("user", "three")))
+    after = facts[next(place for place, fact in enumerate(facts) if isinstance(fact, CompactionSummary)) + 1 :]
+    assert [fact.text for fact in after if isinstance(fact, Message)] == ["two", "three"]
+
+
+def test_a_name_that_a_session_was_given_is_its_title() -> None:
+    named = event("thread_name_updated", thread_name="A name")
+    assert read(said("user", "first"), named, said("user", "second")).header.title == "A name"

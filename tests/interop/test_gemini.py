@@ -1,11 +1,13 @@
 """What the reader makes of files of Gemini CLI."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from bartack.app.transcripts import found_at, read_transcripts
 from bartack.interop import FORMATS, Transcript, entries_of, recognised_format, source_files
 from bartack.interop.gemini import read_gemini
 from bartack.nouns.entries import CompactionSummary, Entry, Fact, ModelChange, RunEnded, StreamFailed, branch, heads
@@ -129,6 +131,20 @@ def test_the_header_has_the_directory_the_title_and_the_outer_session() -> None:
         "parentSession": "gemini:parent",
     }
     assert read({"$set": {"summary": "Mine"}}).header.title == "Mine"
+
+
+def test_a_sub_agent_and_the_session_that_called_it_name_each_other(tmp_path: Path) -> None:
+    agent = "0d1c2b3a-0000-4000-8000-000000000000"
+    called = line("a", "gemini", "", toolCalls=[{**call("c1", {"output": "done"}), "agentId": agent}, call("c2", {})])
+    results = [result for one in messages(read(called)) for result in one.tool_results]
+    assert [result.metadata for result in results] == [{"sessionId": f"gemini:{agent}"}, None]
+    child = tmp_path / "chats" / "8cb7f799-18fc" / f"{agent}.jsonl"
+    child.parent.mkdir(parents=True)
+    for path in (child, tmp_path / "chats" / NAME):
+        path.write_text(json.dumps(HEADER) + "\n")
+    (transcript,) = read_transcripts(found_at(child))
+    assert transcript.session_id == f"gemini:{agent}"
+    assert (transcript.header.metadata or {})["parentSession"] == "gemini:2026-11-16T04-42-8cb7f799"
 
 
 @pytest.mark.parametrize("indent", [None, 2])

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bartack.agent import Agent
-from bartack.app.transcripts import found_at, import_transcript, read_transcripts
+from bartack.app.transcript_import import import_transcript
+from bartack.app.transcripts import found_at, read_transcripts
 from bartack.interop import FORMATS, entries_of, source_files
 from bartack.models import ScriptedModel
 from bartack.nouns.messages import Message

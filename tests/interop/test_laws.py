@@ -1,6 +1,7 @@
 """Laws of every reader, for generated files, and for samples that were cut and changed."""
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,21 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bartack.app.transcripts import Found, files_of, import_transcript
+from bartack.app.transcript_import import import_transcript
+from bartack.app.transcripts import Found, files_of
 from bartack.interop import FORMATS, Files, Transcript, TranscriptFormat, entries_of, exported, source_files
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry, Fact, branch, heads
+from bartack.session.title import TITLE, title_in
 from bartack.store import MemoryStore
 from bartack.store.maintenance import check
 from tests.interop import claude_code_files, codex_files, gemini_files, library_files, pi_files, qwen_files, store_files
 from tests.interop.json_strategies import values
-from tests.interop.samples import NO_SAMPLES, samples
+from tests.interop.samples import NO_SAMPLES, samples, unexpected
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEW_ID = "0b0e7b9c-4c3f-4b7e-9c52-1a2b3c4d5e6f"
 GENERATED: dict[str, st.SearchStrategy[bytes]] = {
-    "claude-code": claude_code_files.files,
-    "kode": claude_code_files.files,
+    "claude-code": claude_code_files.files,  # Kode has the same reader
     "codex": codex_files.files,
     "pi": pi_files.files,
     "gemini": gemini_files.files,
@@ -100,9 +102,15 @@ def facts_of(entries: list[Entry] | tuple[Entry, ...]) -> list[Fact]:
     return [entry.fact for entry in entries if not isinstance(entry.fact, Custom)]
 
 
+def ids_without_titles(entries: Iterable[Entry]) -> list[str]:
+    """The ids of the entries, without titles that the source got later, which are in no file."""
+    return [entry.id for entry in entries if not (isinstance(entry.fact, Custom) and entry.fact.name == TITLE)]
+
+
 def check_reading(row: TranscriptFormat, files: Files) -> list[Transcript]:
     """Read the files, and check that nothing is lost and everything can be stored."""
     transcripts = row.read(files)
+    assert len({transcript.session_id for transcript in transcripts}) == len(transcripts)
     for transcript in transcripts:
         for entry in entries_of(transcript):
             assert wire.decode(Entry, wire.encode(entry)) == entry
@@ -194,7 +202,7 @@ def test_generated_rows_and_folders_are_returned_byte_for_byte(name: str, data: 
 @given(st.data())
 def test_damaged_rows_and_folders_are_returned_byte_for_byte(data: st.DataObject) -> None:
     found = data.draw(st.sampled_from(FOLDERS), label="sample")
-    check_stored(found.format, data.draw(damaged(files_of(found))))
+    check_stored(found.format, data.draw(damaged(files_of(found, unexpected))))
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -209,7 +217,8 @@ async def test_rows_that_are_added_belong_to_the_same_sessions(name: str, data: 
             entries = await store.entries(transcript.session_id)
             last = entries_of(transcript, NOW)[-1].id
             expected = [entry.id for entry in branch(entries_of(transcript, NOW), last)]
-            assert [entry.id for entry in branch(entries, last)] == expected
+            assert ids_without_titles(branch(entries, last)) == expected
+            assert title_in(entries) == (transcript.header.title or title_in(entries))
             assert await check(store, transcript.session_id) == []
 
 
@@ -245,7 +254,8 @@ async def import_growing(row: TranscriptFormat, name: str, pieces: list[bytes]) 
         last = next(entry.id for entry in reversed(entries_of(transcript, time)))
         on_branch, expected = branch(grown, last), branch(complete, last)
         assert [fact.kind for fact in facts_of(on_branch)] == [fact.kind for fact in facts_of(expected)]
-        assert [entry.id for entry in on_branch] == [entry.id for entry in expected]
+        assert ids_without_titles(on_branch) == ids_without_titles(expected)
+        assert title_in(grown) == (title_in(complete) or title_in(grown))  # a title stays if the source has none now
         assert await check(store, transcript.session_id) == []
 
 

@@ -209,6 +209,16 @@ def test_messages_of_langchain() -> None:
     assert [one.parts for one in read_back_messages(made)] == [one.parts for one in found]
 
 
+def test_reasoning_of_openai_in_langchain_can_be_sent_back() -> None:
+    block = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "index": 0}
+    about = {"model_name": "gpt-5", "model_provider": "openai"}
+    ai = {"content": [block | {"encrypted_content": "gAAA"}, {"type": "text", "text": "x"}], "response_metadata": about}
+    (answer,) = read("langchain", [{"type": "ai", "data": ai}])
+    assert (answer.thinking, answer.text) == ("hm", "x")
+    assert answer.parts[0].continuation is not None
+    assert answer.parts[0].continuation.data["item"]["encrypted_content"] == "gAAA"
+
+
 def read_back_messages(made: Any) -> list[Message]:
     return [entry.fact for entry in read_back(made, "langchain") if isinstance(entry.fact, Message)]
 
@@ -314,15 +324,18 @@ def test_a_conversation_of_an_earlier_llm() -> None:
         conversation=[{"id": "k", "name": "Old", "model": "m"}],
         response=[
             {"id": "1", "conversation_id": "k", "prompt": "hi", "system": "sys", "response": "calling", "model": "m"},
-            {"id": "2", "conversation_id": "k", "prompt": "", "system": "sys", "response": "3", "reasoning": "hm"},
+            {"id": "2", "conversation_id": "k", "prompt": "", "response": "3", "reasoning": "hm"},
         ],
         tool_call=[{"id": 1, "response_id": "1", "name": "f", "arguments": '{"a": 1}', "tool_call_id": "c1"}],
         tool_result=[{"id": 1, "response_id": "2", "output": "no", "exception": "E", "tool_call_id": "c1"}],
         prompt_attachment=[{"id": "1/z", "response_id": "1", "attachment_id": "z"}],
         attachment=[{"id": "z", "type": "image/png", "content": "AAAA"}],
+        prompt_fragment=[{"id": "1/0", "response_id": "1", "content": "A file."}],
+        system_fragment=[{"id": "1/0", "response_id": "1", "content": "Rules."}],
     )
     (transcript,) = read_llm({**files, "thread/x": b"{"})
     found = messages(transcript)
+    assert [one.text for one in found[:2]] == ["Rules.\nsys", "A file.\nhi"]
     assert [one.role for one in found] == ["system", "user", "assistant", "tool", "assistant"]
     assert found[1].parts[1] == Image("image/png", data=b"\0\0\0")
     assert found[2].tool_calls[0].arguments == {"a": 1}

@@ -1,19 +1,24 @@
 """What the reader makes of the rows and files of opencode."""
 
 import json
+import shutil
 import sqlite3
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bartack.app.transcripts import found_at, read_transcripts
-from bartack.interop import Transcript, entries_of, exported, source_files
+from bartack.interop import Transcript, entries_of, exported, session_ids, source_files, with_children
 from bartack.interop.opencode import OPENCODE_WRITER, read_opencode
 from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, StreamFailed, branch
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import FileRef, Image, Text, Thinking
+from tests.interop.samples import NO_SAMPLES, samples_root
 
 Json = dict[str, Any]
 SESSION = {
@@ -104,6 +109,26 @@ def test_a_compaction_keeps_the_tail_that_it_names_and_a_failed_one_nothing() ->
     assert (compaction.summary, kept.text) == ("so far", "two")
 
 
+def test_a_summary_that_was_not_finished_compacts_nothing() -> None:
+    asked = user("msg_1", {"type": "compaction"}, created=1)
+    half = answer("msg_2", text("half"), created=2, summary=True, finish=None, time={"created": 2})
+    assert not any(isinstance(fact, CompactionSummary) for fact in facts_of(read(asked, half)))
+
+
+def test_an_export_is_in_order_whatever_its_times_and_names_what_a_compaction_keeps() -> None:
+    messages = [user("msg_1", text("one"), created=9000), user("msg_2", text("two"), created=10_000)]
+    asked = user("msg_3", {"type": "compaction", "tail_start_id": "msg_2"}, created=11_000)
+    entries = entries_of(read(*messages, asked, answer("msg_4", text("so far"), created=12_000, summary=True)))
+    moved = [replace(entry, timestamp=entry.timestamp - timedelta(seconds=2 * entry.seq)) for entry in entries]
+    made = exported(moved, "opencode", OPENCODE_WRITER, new_id="x", head=moved[-2].id).files
+    again = read_opencode(made)[0]
+    assert [fact.text for fact in facts_of(again) if isinstance(fact, Message)] == ["one", "two"]
+    (compaction,) = [fact for fact in facts_of(again) if isinstance(fact, CompactionSummary)]
+    assert [entry.id for entry in entries_of(again) if isinstance(entry.fact, Message)][
+        1
+    ] == compaction.first_kept_entry_id
+
+
 def test_errors_and_interruptions_are_facts() -> None:
     error = {"name": "APIError", "data": {"message": "slow down", "statusCode": 429, "isRetryable": True}}
     facts = facts_of(
@@ -141,7 +166,8 @@ def test_files_of_a_prompt_are_kept() -> None:
 
 def test_files_of_earlier_versions_take_their_ids_from_the_path() -> None:
     files = {
-        "session/p/ses_1.json": json.dumps(SESSION | {"id": "ses_1", "parentID": "ses_0"}).encode(),
+        "session/p/ses_1.json": json.dumps(SESSION | {"id": "stale", "parentID": "ses_0"}).encode(),
+        "session/q/ses_1.json": json.dumps(SESSION).encode(),
         "message/ses_1/msg_2.json": json.dumps({"role": "user", "time": {"created": 2}, "id": "stale"}).encode(),
         "message/ses_1/msg_1.json": json.dumps({"role": "user", "time": {"created": 9}}).encode(),
         "part/msg_1/prt_1.json": json.dumps(text("second")).encode(),
@@ -157,25 +183,118 @@ def test_files_of_earlier_versions_take_their_ids_from_the_path() -> None:
     assert [problem.file for problem in transcript.report.problems] == ["part/msg_2/prt_2.json"]
 
 
+def test_the_first_versions_have_another_name_for_the_folder_of_sessions() -> None:
+    files = {
+        "info/ses_1.json": json.dumps(SESSION).encode(),
+        "message/ses_1/msg_1.json": json.dumps({"role": "user", "time": {"created": 1}}).encode(),
+        "part/ses_1/msg_1/prt_1.json": json.dumps(text("hi")).encode(),
+    }
+    (transcript,) = read_opencode(files)
+    assert (transcript.id, transcript.header.title) == ("ses_1", "A title")
+    assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["hi"]
+    assert source_files(entries_of(transcript)) == files
+
+
+def test_the_sessions_of_sub_agents_are_exported_with_the_one_that_called_them() -> None:
+    state = {"status": "completed", "input": {}, "output": "done", "metadata": {"sessionId": "ses_2"}}
+    part = {"type": "tool", "callID": "c1", "tool": "task", "state": state}
+    files = {
+        "session/p/ses_1.json": b'{"id": "ses_1"}',
+        "message/ses_1/msg_1.json": b'{"role": "assistant", "time": {"created": 1}}',
+        "part/msg_1/prt_1.json": json.dumps(part).encode(),
+        "session/p/ses_2.json": b'{"id": "ses_2", "parentID": "ses_1"}',
+        "message/ses_2/msg_2.json": b'{"role": "user", "time": {"created": 2}}',
+        "part/msg_2/prt_2.json": json.dumps(text("look")).encode(),
+    }
+    outer, inner = map(entries_of, read_opencode(files))
+    assert session_ids(outer) == [inner[0].session_id]
+    made = exported(outer, "opencode", OPENCODE_WRITER, new_id="0b0e7b9c-4c3f-4b7e-9c52-1a2b3c4d5e6f")
+    made = with_children(made, "opencode", OPENCODE_WRITER, outer, [inner])
+    assert [*made.files] == ["ses_1.json", "ses_2.json"]
+    assert made.losses == ()
+    (again,) = read_opencode({"ses_2.json": made.files["ses_2.json"]})
+    assert again.header.metadata is not None
+    assert again.header.metadata["parentSession"] == "opencode:ses_1"
+
+
+def database(path: Path, mode: str) -> sqlite3.Connection:
+    """A database with one session, that is left open."""
+    opened = sqlite3.connect(path)
+    opened.execute(f"PRAGMA journal_mode={mode}")
+    opened.execute("CREATE TABLE session (id, parent_id, title, directory, time_created, time_updated)")
+    opened.execute("CREATE TABLE message (id, session_id, time_created, data)")
+    opened.execute("CREATE TABLE part (id, message_id, session_id, data)")
+    opened.execute("INSERT INTO session VALUES ('ses_1', NULL, 'A title', '/work', 1, 2)")
+    add_row(opened, "1", "hi")
+    opened.commit()
+    return opened
+
+
+def add_row(opened: sqlite3.Connection, id: str, said: str) -> None:
+    row = json.dumps({"role": "user", "time": {"created": 1}})
+    opened.execute("INSERT INTO message VALUES (?, 'ses_1', 1, ?)", (f"msg_{id}", row))
+    opened.execute("INSERT INTO part VALUES (?, ?, 'ses_1', ?)", (f"prt_{id}", f"msg_{id}", json.dumps(text(said))))
+
+
+def texts_in(path: Path) -> list[str]:
+    (transcript,) = read_transcripts(found_at(path))
+    return [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)]
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+
+
 def test_a_database_is_read_without_writing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "opencode.db"
-    database = sqlite3.connect(path)
-    database.execute("CREATE TABLE session (id, parent_id, title, directory, time_created, time_updated)")
-    database.execute("CREATE TABLE message (id, session_id, time_created, data)")
-    database.execute("CREATE TABLE part (id, message_id, session_id, data)")
-    database.execute("INSERT INTO session VALUES ('ses_1', NULL, 'A title', '/work', 1, 2)")
-    row = json.dumps({"role": "user", "time": {"created": 1}})
-    database.execute("INSERT INTO message VALUES ('msg_1', 'ses_1', 1, ?)", (row,))
-    database.execute("INSERT INTO part VALUES ('prt_1', 'msg_1', 'ses_1', ?)", (json.dumps(text("hi")),))
-    database.commit()
-    database.close()
+    database(path, "delete").close()
     (transcript,) = read_transcripts(found_at(path))
     assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["hi"]
-    assert json.loads(source_files(entries_of(transcript))["message/msg_1"])["data"] == row
+    assert json.loads(json.loads(source_files(entries_of(transcript))["message/msg_1"])["data"])["role"] == "user"
     assert [file.name for file in tmp_path.iterdir()] == ["opencode.db"]
     path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(BartackError, match="cannot be read"):
+    with pytest.raises(BartackError, match="malformed"):
         read_transcripts(found_at(path))
+
+
+def test_a_database_is_read_while_a_program_writes_and_after_it_was_killed(tmp_path: Path) -> None:
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    live.mkdir()
+    with closing(database(live / "opencode.db", "wal")) as opened:
+        add_row(opened, "2", "committed")
+        opened.commit()
+        opened.execute("BEGIN IMMEDIATE")
+        add_row(opened, "3", "not committed")
+        before = state_of(live)
+        assert texts_in(live / "opencode.db") == ["hi", "committed"]
+        assert state_of(live) == before
+        shutil.copytree(live, killed, ignore=shutil.ignore_patterns("*-shm"))
+    before = state_of(killed)
+    assert sorted(before) == ["opencode.db", "opencode.db-wal"]
+    assert texts_in(killed / "opencode.db") == ["hi", "committed"]
+    assert state_of(killed) == before
+
+
+def test_changes_that_a_killed_program_did_not_commit_are_not_read(tmp_path: Path) -> None:
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    live.mkdir()
+    with closing(database(live / "opencode.db", "delete")) as opened:
+        opened.execute("PRAGMA cache_size=1")  # pages are written before the end of the transaction
+        for number in range(50):
+            add_row(opened, f"x{number}", "not committed" * 100)
+        shutil.copytree(live, killed)
+    before = state_of(killed)
+    assert before["opencode.db-journal"][1] != b""
+    assert texts_in(killed / "opencode.db") == ["hi"]
+    assert state_of(killed) == before
+
+
+def test_text_that_is_not_utf_8_does_not_stop_the_import(tmp_path: Path) -> None:
+    with closing(database(tmp_path / "opencode.db", "delete")) as opened:
+        opened.execute("UPDATE session SET title = CAST(x'ff41' AS TEXT)")
+        opened.commit()
+    (transcript,) = read_transcripts(found_at(tmp_path / "opencode.db"))
+    assert transcript.header.title == "\ufffdA"
 
 
 def test_parts_without_their_message_are_kept() -> None:
@@ -196,3 +315,73 @@ def test_the_id_of_a_session_cannot_make_its_export_a_file_elsewhere() -> None:
     (transcript,) = read_opencode(files)
     made = exported(entries_of(transcript), "opencode", OPENCODE_WRITER, new_id="n")
     assert list(made.files) == ["______x.json"]
+
+
+def test_a_row_of_a_session_has_json_in_its_columns_and_records_of_its_own() -> None:
+    row = {"id": "ses_1", "title": "New session - 2026-11-16T05:03:11.645Z", "time_created": 1, "time_updated": 2}
+    row |= {"revert": '{"messageID":"msg_2"}', "permission": "[1]", "model": "{broken", "tokens_input": 7}
+    message = {"role": "user", "time": {"created": 1}}
+    files = {"session/ses_1": json.dumps(row).encode(), "todo/ses_1/0": b"{}", "session/ses_0": b'{"time_created":0}'}
+    for id, created in (("msg_1", 1), ("msg_2", 2)):
+        data = json.dumps(message | {"time": {"created": created}})
+        files[f"message/{id}"] = json.dumps({"id": id, "session_id": "ses_1", "data": data}).encode()
+        part = {"id": f"p{id}", "session_id": "ses_1", "message_id": id, "data": json.dumps(text(f"text of {id}"))}
+        files[f"part/p{id}"] = json.dumps(part).encode()
+    new = json.dumps({"id": "sm_1", "session_id": "ses_1", "data": "{}"}).encode()
+    files["session_message/sm_1"] = new
+    transcript = read_opencode(files)[0]
+    assert [fact.text for fact in facts_of(transcript) if isinstance(fact, Message)] == ["text of msg_1"]
+    assert transcript.header.title == "text of msg_1"
+    assert transcript.report.counts["todo", "opaque"] == transcript.report.counts["session_message", "opaque"] == 1
+    made = exported(entries_of(transcript), "opencode", OPENCODE_WRITER, new_id="x")
+    info = json.loads(made.files["ses_1.json"])["info"]
+    assert (info["revert"], info["permission"], "model" in info) == ({"messageID": "msg_2"}, [1], False)
+    assert info["tokens"]["input"] == 7
+
+
+DATABASE = samples_root() / "opencode" / "gen-1.18.33"
+
+
+@pytest.mark.skipif(not DATABASE.exists(), reason=NO_SAMPLES)
+def test_the_rows_of_a_session_become_the_file_that_opencode_exports() -> None:
+    found = {transcript.id: transcript for transcript in read_transcripts(found_at(DATABASE / "opencode.db"))}
+    exports = sorted((DATABASE / "exports").iterdir())
+    for path in exports:
+        document = json.loads(path.read_text())
+        entries = entries_of(found[document["info"]["id"]])
+        made = exported(entries, "opencode", OPENCODE_WRITER, new_id="x")
+        assert json.loads(next(iter(made.files.values()))) == document
+    assert exports
+
+
+@pytest.mark.parametrize(
+    ("metadata", "data"),
+    [
+        ({"anthropic": {"redactedData": "cg=="}}, {"type": "redacted_thinking", "data": "cg=="}),
+        ({"google": {"thoughtSignature": "s"}}, {"thought": True, "thoughtSignature": "s"}),
+        (
+            {"openai": {"itemId": "rs_1", "reasoningEncryptedContent": "gAAA"}},
+            {
+                "item": {"type": "reasoning", "id": "rs_1", "encrypted_content": "gAAA"},
+                "field": "summary",
+                "nth": 0,
+                "part": {"type": "summary_text"},
+            },
+        ),
+    ],
+)
+def test_thinking_keeps_what_its_provider_needs(metadata: Json, data: Json) -> None:
+    transcript = read(answer("msg_1", {"type": "reasoning", "text": "hm", "metadata": metadata}, created=1))
+    reply = next(fact for fact in facts_of(transcript) if isinstance(fact, Message))
+    assert reply.parts[0].continuation is not None
+    assert reply.parts[0].continuation.data == data
+    moved = exported(entries_of(transcript), "other", OPENCODE_WRITER, new_id="x")
+    (message,) = json.loads(next(iter(moved.files.values())))["messages"]
+    assert message["parts"][0]["metadata"] == metadata
+    assert moved.losses == ()
+
+
+def test_a_call_that_was_not_complete_has_its_arguments_as_text() -> None:
+    parts = [tool(id, status="pending", input={}, raw=raw) for id, raw in (("c1", '{"a": 1}'), ("c2", '{"a"'))]
+    reply = next(fact for fact in facts_of(read(answer("msg_1", *parts, created=1))) if isinstance(fact, Message))
+    assert [(call.arguments, call.raw_args_text) for call in reply.tool_calls] == [({"a": 1}, None), ({}, '{"a"')]

@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
-from bartack.interop import Transcript, entries_of
-from bartack.interop.pi import read_pi
+from bartack.formats import encode
+from bartack.interop import Transcript, entries_of, exported
+from bartack.interop.pi import PI_WRITER, read_pi
+from bartack.nouns.config import ModelConfig
 from bartack.nouns.entries import (
     BranchSummary,
     CompactionSummary,
@@ -19,6 +21,7 @@ from bartack.nouns.entries import (
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Image, Text, Thinking
+from bartack.nouns.requests import ModelRequest
 
 NAME = "2026-11-16T04-38-43-250Z_01a1e2a6.jsonl"
 Json = dict[str, Any]
@@ -191,7 +194,7 @@ def test_the_header_has_the_name_the_directory_and_the_session_that_was_forked()
 def test_version_1_has_no_ids() -> None:
     header = {"type": "session", "id": "x", "provider": "p", "modelId": "m"}
     lines = [header, *({"type": "message", "message": {"role": "user", "content": name}} for name in ("one", "two"))]
-    lines.append({"type": "compaction", "summary": "sum", "firstKeptEntryIndex": 1})
+    lines.append({"type": "compaction", "summary": "sum", "firstKeptEntryIndex": 2})  # of all lines
     (transcript,) = read_pi({NAME: b"".join(json.dumps(line).encode() + b"\n" for line in lines)})
     entries = entries_of(transcript)
     assert len(heads(entries)) == 1
@@ -199,3 +202,28 @@ def test_version_1_has_no_ids() -> None:
     kept = next(entry.fact for entry in entries if entry.id == compaction.first_kept_entry_id)
     assert isinstance(kept, Message)
     assert kept.text == "two"
+
+
+def test_signatures_of_google_stay_on_texts_calls_and_thinking() -> None:
+    writer = Writer()
+    writer.user("hi")
+    writer.answer(
+        {"type": "thinking", "thinking": "hm", "thinkingSignature": "s1"},
+        {"type": "text", "text": "look", "textSignature": "s2"},
+        {"type": "toolCall", "id": "c1", "name": "ls", "arguments": {}, "thoughtSignature": "s3"},
+        api="google-generative-ai",
+        provider="google",
+        model="gemini-3",
+    )
+    answer = next(fact for fact in writer.facts() if isinstance(fact, Message) and fact.role == "assistant")
+    kept = [part.continuation.data for part in answer.parts if part.continuation is not None]
+    assert kept == [{"thought": True, "thoughtSignature": "s1"}, {"thoughtSignature": "s2"}, {"thoughtSignature": "s3"}]
+    request = ModelRequest(messages=(answer,), config=ModelConfig("gemini-3"), provider="google")
+    contents = encode("gemini-generate", request).body["contents"]
+    sent = next(content["parts"] for content in contents if content["role"] == "model")
+    assert [part["thoughtSignature"] for part in sent] == ["s1", "s2", "s3"]
+    entries = entries_of(writer.read())
+    made = exported(entries, "gemini", PI_WRITER, new_id="01a1e2a6-0000-4000-8000-000000000000")
+    line = json.loads(next(iter(made.files.values())).splitlines()[3])
+    names = ("thinkingSignature", "textSignature", "thoughtSignature")
+    assert [block[name] for block, name in zip(line["message"]["content"], names, strict=True)] == ["s1", "s2", "s3"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from bartack.interop import FORMATS, Transcript, entries_of, recognised_format, source_files
 from bartack.interop.qwen import read_qwen
-from bartack.nouns.entries import CompactionSummary, Fact, RunEnded, StreamFailed, branch, heads
+from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, StreamFailed, branch, heads
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Text, Thinking
@@ -137,7 +137,7 @@ def test_prompts_of_the_program_are_synthetic() -> None:
     writer.user("<system-reminder>x</system-reminder>")
     writer.user("mine")
     texts = [part for message in writer.messages() for part in message.parts if isinstance(part, Text)]
-    assert [part.synthetic for part in texts] == [True, True, False]
+    assert [(part.synthetic, part.ignored) for part in texts] == [(True, False), (True, True), (False, False)]
     assert writer.read().header.title == "mine"
 
 
@@ -170,3 +170,40 @@ def test_thinking_of_qwen_goes_back_to_qwen() -> None:
     back = read_back(export(session(Message("user", (Text("?"),)), answer), "qwen"), "qwen")
     parts = [part for entry in back for part in getattr(entry.fact, "parts", ())]
     assert [part.text for part in parts if isinstance(part, Thinking)] == ["hm"]
+
+
+def test_the_model_and_the_outer_session_of_newer_versions() -> None:
+    writer = Writer()
+    writer.system("parent_session", {"parentSessionId": "p1"})
+    writer.user("hi")
+    writer.system("session_model", {"modelId": "qwen-y", "authType": "openai"})
+    assert ModelChange(ModelRef("qwen", "qwen-y")) in writer.facts()
+    assert (writer.read().header.metadata or {})["parentSession"] == "qwen:p1"
+
+
+def test_a_sub_agent_names_its_call() -> None:
+    line = {"uuid": "1", "parentUuid": None, "type": "user", "message": {"role": "user", "parts": [{"text": "x"}]}}
+    about = {"toolUseId": "c1", "agentType": "explore", "description": "Look"}
+    files = {"s1/agent-a.jsonl": json.dumps(line).encode(), "s1/agent-a.meta.json": json.dumps(about).encode()}
+    (transcript,) = read_qwen(files)
+    expected = {"program": "qwen", "parentSession": "qwen:s1", "toolCallId": "c1", "agent": "explore", "task": "Look"}
+    assert transcript.header.metadata == expected
+    assert source_files(entries_of(transcript)) == files
+    nested = {**files, "s1/agent-a.meta.json": json.dumps({"parentAgentId": "explore-c 0"}).encode()}
+    assert (read_qwen(nested)[0].header.metadata or {})["parentSession"] == "qwen:agent-explore-c_0"
+
+
+def test_the_result_of_a_sub_agent_names_its_session() -> None:
+    writer = Writer()
+    writer.answer(call("c1"))
+    writer.result("c1", "done")
+    writer.lines[-1]["toolCallResult"]["resultDisplay"] = {"type": "task_execution", "subagentName": "explore"}
+    assert writer.messages()[-1].tool_results[0].metadata == {"sessionId": "qwen:agent-explore-c1"}
+
+
+def test_a_sub_agent_that_continues_the_conversation_begins_with_it() -> None:
+    writer = Writer()
+    history = [{"role": "user", "parts": [{"text": "one"}]}, {"role": "model", "parts": [{"text": "1"}]}]
+    writer.system("agent_bootstrap", {"kind": "fork", "history": history})
+    writer.user("two")
+    assert [message.text for message in writer.messages()] == ["one", "1", "two"]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bartack.app.transcripts import Found, files_of, import_transcript, read_transcripts
+from bartack.app.transcript_import import import_transcript
+from bartack.app.transcripts import Found, files_of, read_transcripts
 from bartack.formats import FORMATS as WIRE_FORMATS
 from bartack.formats import encode
 from bartack.interop import Transcript, entries_of, source_files
@@ -15,7 +16,7 @@ from bartack.store import MemoryStore
 from bartack.store.maintenance import check
 from bartack.views import document, feed, ledger
 from tests.formats.validity.checks import faults
-from tests.interop.samples import NO_SAMPLES, samples
+from tests.interop.samples import NO_SAMPLES, samples, unexpected
 
 SAMPLES = samples()
 pytestmark = pytest.mark.skipif(not SAMPLES, reason=NO_SAMPLES)
@@ -35,7 +36,7 @@ def test_an_untouched_session_is_exported_byte_for_byte(found: Found) -> None:
     kept: dict[str, bytes] = {}
     for transcript in read_transcripts(found):
         kept |= source_files(entries_of(transcript, found.modified))
-    files = files_of(found)
+    files = files_of(found, unexpected)
     if found.format.base_of(files.get(found.name, b"")) is not None:
         files = {found.name: files[found.name]}  # without the file that it continues
     assert kept == files

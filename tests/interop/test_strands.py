@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from bartack.app.transcripts import found_at, read_transcripts
 from bartack.interop import Outgoing, entries_of, exported, source_files
 from bartack.interop.strands import STRANDS_WRITER, read_strands
-from bartack.nouns.entries import CompactionSummary, Fact, branch
+from bartack.nouns.entries import Fact, branch
 from bartack.nouns.messages import Message
-from bartack.nouns.parts import Image, Thinking
+from bartack.nouns.parts import Image, Text, Thinking
+from bartack.session.context.fold import ContextFold
 
 Json = dict[str, Any]
 FOLDER = "agents/agent_default"
@@ -69,12 +72,28 @@ def test_calls_results_images_and_reasoning_are_read() -> None:
 def test_messages_that_are_no_longer_sent_are_compacted() -> None:
     said = [message("user", {"text": name}) for name in ("one", "two", "three")]
     summary = {"role": "user", "content": [{"text": "so far"}]}
-    for manager, text in (({"summary_message": summary}, "so far"), ({}, "Earlier messages")):
-        entries = entries_of(read_strands(session(*said, manager={**manager, "removed_message_count": 2}))[0])
-        compaction = next(entry.fact for entry in entries if isinstance(entry.fact, CompactionSummary))
-        kept = next(entry.fact for entry in entries if entry.id == compaction.first_kept_entry_id)
-        assert isinstance(kept, Message)
-        assert (compaction.summary.startswith(text), kept.text) == (True, "three")
+    for manager, count, text in (
+        ({"summary_message": summary}, 2, "so far"),
+        ({}, 2, "Earlier messages"),
+        ({"summary_message": summary}, 0, "so far"),
+        ({"summary_message": summary}, 3, "so far"),
+    ):
+        entries = entries_of(read_strands(session(*said, manager={**manager, "removed_message_count": count}))[0])
+        context = ContextFold.of(entries)
+        assert context.summary is not None
+        assert text in context.summary.text
+        assert [item.message.text for item in context.items] == ["one", "two", "three"][count:]
+
+
+def test_a_message_after_a_compaction_is_not_joined_with_one_that_is_no_longer_sent() -> None:
+    facts = session(message("user", {"text": "one"}), manager={"removed_message_count": 1})
+    entries = entries_of(read_strands(facts)[0])
+    last = entries[-2]
+    said = Message("user", (Text("two"),), id="m", timestamp=last.timestamp)
+    entries.append(replace(last, id="m", parent_id=entries[-1].id, seq=len(entries) + 1, fact=said))
+    made = exported(entries, "strands", STRANDS_WRITER, new_id="n")
+    context = ContextFold.of(entries_of(read_strands(made.files)[0]))
+    assert [item.message.text for item in context.items] == ["two"]
 
 
 def test_a_redacted_message_replaces_the_original() -> None:

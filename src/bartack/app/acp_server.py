@@ -1,47 +1,43 @@
-"""`EditorAgent`: an agent in an editor that speaks the Agent Client Protocol.
+"""`EditorAgent`: an agent in an editor that supports the Agent Client Protocol.
 
-A session of the editor is a stored session, so it can be continued in the terminal or the browser, and the other way
-round. Each has an agent of its own for its directory, with the MCP servers that the editor names. Calls that need
-approval are put to the user of the editor.
+A session of the editor is a stored session, so it can be continued in the terminal or the browser, and vice versa. Each
+session has its own agent for its directory, with the MCP servers configured in the editor. Calls that need approval are
+shown to the user in the editor.
 """
 
 import asyncio
-import os
-import sys
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from acp import PROTOCOL_VERSION, Client, RequestError
 from acp import schema as wire
-from acp.core import AgentSideConnection
-from acp.stdio import stdio_streams
 
 from bartack.agent import Agent, Run
 from bartack.agent.tool_calls import with_results
 from bartack.app.editor_runtime import EditorRuntime
+from bartack.app.sessions import DIRECTORY, directory_of
 from bartack.nouns.entries import ApprovalRequired, Session, SessionHeader
 from bartack.nouns.errors import BartackError, NotFound
 from bartack.nouns.messages import user
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text
 from bartack.protocols.acp import SessionUpdates, Update, call_update, replayed
+from bartack.protocols.content import is_blank
 from bartack.session.redaction import visible
+from bartack.session.title import title_from, title_in
 from bartack.store import SessionStore
 from bartack.store.new_session import new_session
 from bartack.store.requests import post
 from bartack.tools import Approver, Decision
 from bartack.tools.mcp import HttpServer, McpServer, StdioServer, mcp
 
-__all__ = ["EditorAgent", "MakeAgent", "serve_editor"]
+__all__ = ["EditorAgent", "MakeAgent"]
 
-_BUFFER_BYTES = 50 * 1024 * 1024  # one message; a prompt may contain images
 _PAGE = 50
-_TITLE = 60  # characters of the first prompt
-_CWD = "cwd"  # metadata of a session: its directory
 _OPTIONS = (
     wire.PermissionOption(option_id="allow", name="Allow", kind="allow_once"),
     wire.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
@@ -128,7 +124,7 @@ class EditorAgent:
         with _errors():
             branch = await self._store.load(session_id)
         await self._opened(session_id, cwd, mcp_servers)
-        for update in replayed(branch):
+        for update in replayed(branch, cwd):
             await self._send(session_id, update)
         return wire.LoadSessionResponse()
 
@@ -145,20 +141,20 @@ class EditorAgent:
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> wire.ListSessionsResponse:
         """The stored sessions, most recently changed first; with `cwd` those of a directory."""
+        found: list[wire.SessionInfo] = []
         with _errors():
-            page = await self._store.sessions(limit=_PAGE, cursor=cursor)
-            found: list[wire.SessionInfo] = []
-            for info in page.items:
-                (first, *_rest) = await self._store.entries(info.id, limit=1)
-                metadata = (first.fact.metadata if isinstance(first.fact, SessionHeader) else None) or {}
-                directory = metadata.get(_CWD)
-                if cwd is None or directory == cwd:
-                    own = directory if isinstance(directory, str) else str(Path.cwd())
-                    made = wire.SessionInfo(
-                        session_id=info.id, cwd=own, title=info.title, updated_at=info.updated.isoformat()
-                    )
-                    found.append(made)
-        return wire.ListSessionsResponse(sessions=found, next_cursor=page.cursor)
+            while True:
+                page = await self._store.sessions(_PAGE - len(found), cursor)
+                for info in page.items:
+                    directory = await directory_of(self._store, info.id)
+                    if cwd is None or directory == cwd:
+                        own, updated = directory or str(Path.cwd()), info.updated.isoformat()
+                        found.append(
+                            wire.SessionInfo(session_id=info.id, cwd=own, title=info.title, updated_at=updated)
+                        )
+                cursor = page.cursor
+                if cursor is None or len(found) == _PAGE:
+                    return wire.ListSessionsResponse(sessions=found, next_cursor=cursor)
 
     async def fork_session(
         self, session_id: str, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any
@@ -166,10 +162,8 @@ class EditorAgent:
         """A new session that begins with the messages of another one."""
         with _errors():
             branch = visible(await self._store.load(session_id))
-            header = branch[0].fact
-            title = header.title if isinstance(header, SessionHeader) else None
             fork_id = self._store.environment.new_id()
-            await self._store.create_session(fork_id, SessionHeader(title=title, metadata={_CWD: cwd}))
+            await self._store.create_session(fork_id, _header(cwd, title_in(branch)))
             messages = with_results(Session.of(branch).messages, (), self._store.environment.new_id)
             if messages:
                 await post(self._store, fork_id, *messages)
@@ -195,10 +189,12 @@ class EditorAgent:
         if session is None:
             raise RequestError.invalid_params({"sessionId": session_id, "reason": "The session is not open."})
         content = [part for block in prompt for part in _read_block(block)]
-        updates = SessionUpdates()
+        if is_blank(content):
+            raise RequestError.invalid_params({"reason": "The prompt is empty."})
+        updates = SessionUpdates(session.cwd, from_start=True)
         with _errors():
             async with (
-                new_session(self._store, session_id, _header(session.cwd, content)),
+                new_session(self._store, session_id, _header(session.cwd, _title(content))),
                 session.agent.stream(user(*content), session=session_id) as run,
             ):
                 self._runs[session_id] = run
@@ -242,7 +238,7 @@ class EditorAgent:
             Path(cwd), editor=self.editor, session_id=session_id, offers=self._offers, forbidden=self._forbidden
         )
         with _errors():
-            agent = self._make_agent(runtime, _EditorApprover(self, session_id), servers)
+            agent = self._make_agent(runtime, _EditorApprover(self, session_id, cwd, runtime), servers)
         self._open[session_id] = _Open(agent, cwd)
 
     async def _send(self, session_id: str, update: Update) -> None:
@@ -251,14 +247,22 @@ class EditorAgent:
 
 
 class _EditorApprover:
-    """Asks the user of the editor."""
+    """Asks the user of the editor, and shows the change to a file as a diff."""
 
-    def __init__(self, agent: EditorAgent, session_id: str) -> None:
+    def __init__(self, agent: EditorAgent, session_id: str, cwd: str, runtime: EditorRuntime) -> None:
         self._agent = agent
         self._session_id = session_id
+        self._cwd = cwd
+        self._runtime = runtime
 
     async def decide(self, request: ApprovalRequired) -> Decision:
-        shown = {"toolCallId": request.tool_call_id, **call_update(request.tool_name, request.arguments)}
+        shown = {"toolCallId": request.tool_call_id, **call_update(request.tool_name, request.arguments, self._cwd)}
+        change = None
+        if request.definition_digest is None:  # otherwise it is a tool of an MCP server, whatever its name
+            change = await self._runtime.planned_change(request.tool_name, request.arguments)
+        if change is not None:
+            path = str(Path(self._cwd, change.path))
+            shown["content"] = [{"type": "diff", "path": path, "oldText": change.before, "newText": change.after}]
         reply = await self._agent.editor.request_permission(
             session_id=self._session_id,
             tool_call=wire.ToolCallUpdate.model_validate(shown),
@@ -270,9 +274,12 @@ class _EditorApprover:
         return Decision("approve" if chosen.option_id == "allow" else "deny", decided_by="editor")
 
 
-def _header(cwd: str, prompt: Sequence[ContentPart]) -> SessionHeader:
-    text = " ".join(" ".join(part.text for part in prompt if isinstance(part, Text)).split())
-    return SessionHeader(title=text[:_TITLE] or None, metadata={_CWD: cwd})
+def _header(cwd: str, title: str | None) -> SessionHeader:
+    return SessionHeader(title=title, metadata={DIRECTORY: cwd, "program": "editor"})
+
+
+def _title(prompt: Sequence[ContentPart]) -> str | None:
+    return title_from(" ".join(part.text for part in prompt if isinstance(part, Text)))
 
 
 def _mcp_server(server: Any, cwd: str) -> McpServer:
@@ -325,33 +332,3 @@ def _errors() -> Iterator[None]:
         raise RequestError(-32002, error.message) from None
     except BartackError as error:
         raise RequestError(-32603, error.message, {"code": str(error.code)}) from None
-
-
-# -- the connection
-
-
-async def serve_editor(agent: EditorAgent) -> None:
-    """Serve the editor at stdin and stdout until it closes them."""
-    async with _protocol_streams() as (reader, writer):
-        served: Any = agent  # the methods take the parameters that they need, and ignore the others
-        connection = AgentSideConnection(served, writer, reader, listening=False, use_unstable_protocol=True)
-        try:
-            await connection.listen()
-        finally:
-            await asyncio.shield(connection.close())
-            await agent.close()
-
-
-@asynccontextmanager
-async def _protocol_streams() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Stdin and stdout, for the protocol alone: what anything else prints to stdout goes to stderr."""
-    sys.stdout.flush()
-    own = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    printed: Any = sys.stdout
-    sys.stdout = own  # `stdio_streams` takes it from there
-    try:
-        reader, writer = await stdio_streams(limit=_BUFFER_BYTES)
-    finally:
-        sys.stdout = printed
-    yield reader, writer

@@ -1,4 +1,4 @@
-"""An agent made from flags and settings: its model, tools, instructions, working directory and store."""
+"""Builds an agent from flags and settings: its model, tools, instructions, working directory and store."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from bartack.agent import Agent
 from bartack.agent.settings import PromptContext
 from bartack.agent.tracing import Telemetry
-from bartack.app.demo import DEMO_INSTRUCTIONS, is_demo
+from bartack.app.demo import demo_instructions
 from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
 from bartack.app.output_schema import SchemaOutput
 from bartack.app.permissions import permissions_folder
-from bartack.app.platform import require_posix
+from bartack.app.platform import current_directory, require_posix
 from bartack.app.sessions import OWN_AGENT, configured_store
 from bartack.app.settings import choose_model, config_path, setting, settings_file
 from bartack.models.by_name import DefaultModel, connect
@@ -62,7 +62,7 @@ def resolve_setup(
     choice = choose_model(model)
     chosen = setting("instructions", instructions)
     connected = connect_model(choice.name)
-    default = DEMO_INSTRUCTIONS if is_demo(connected) else _INSTRUCTIONS
+    default = demo_instructions(connected) or _INSTRUCTIONS
     return AgentSetup(
         choice=choice,
         model=connected,
@@ -93,13 +93,14 @@ def new_agent(
     answers: dict[str, Any] = (
         {} if output is None else {"output_type": output.type, "output_validator": output.validate}
     )
-    own = LocalRuntime(Path.cwd(), forbidden=private_files(store)) if setup.files and runtime is None else runtime
+    if setup.files and runtime is None:
+        runtime = LocalRuntime(current_directory(), forbidden=private_files(store))
     return Agent(
         setup.model,
         tools=(*(file_tools() if setup.files else ()), *setup.tools, *servers),
         instructions=instructions or setup.instructions,
         store=store,
-        runtime=own,
+        runtime=runtime,
         approver=approver,
         approval=approval,
         config=AgentConfig(tools=ToolsConfig(approval=settings_file().settings.approval or None)),
@@ -128,8 +129,9 @@ def connect_model(name: str) -> ProviderModel | LocalModel:
         model: ProviderModel | LocalModel = connect(name, **settings)
         return model
     except BartackError as error:
-        is_about_key = isinstance(error, PartValidationError) and error.path == "$.api_key"
-        if is_about_key or error.code is ErrorCode.MISSING_CREDENTIALS:
+        if error.code is ErrorCode.MISSING_CREDENTIALS:
+            with_hint(error, "Set it, or use --model local, which needs no key.")
+        elif isinstance(error, PartValidationError) and error.path == "$.api_key":
             with_hint(error, "--model local needs no key.")
         elif error.code is ErrorCode.INVALID_CONFIG:
             wrong = _wrong_setting(error, settings)
@@ -199,7 +201,7 @@ def _load(name: str, invalid: Callable[[str, str], PartValidationError]) -> Any:
     module_name, colon, attribute = name.partition(":")
     if not (colon and module_name and attribute):
         raise invalid(name, "it must have the form module:name")
-    here = str(Path.cwd())
+    here = str(current_directory())
     sys.path.insert(0, here)
     try:
         module = import_module(module_name)

@@ -1,8 +1,8 @@
-"""Undoing what write_file and edit_file did: the content that each file had before is kept, so that it can return.
+"""Undo for write_file and edit_file: the previous content of each file is kept so that it can be restored.
 
-`CheckpointRuntime` keeps the old content under its digest in a folder of the user's data, and stores the digests before
-and after with the result of the call. So the session itself records what was changed, and any later process can undo
-it. A file that has been changed since, by the user or a command, is never overwritten.
+`CheckpointRuntime` keeps the old content under its digest in the user's data folder, and stores the digests before and
+after with the result of the call. The session itself thus records what was changed, and any later process can undo it.
+A file that has changed since, by the user or a command, is never overwritten.
 """
 
 import asyncio

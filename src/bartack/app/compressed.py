@@ -1,5 +1,6 @@
 """Files that may be compressed: Codex compresses transcripts that were not used for a while."""
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -10,17 +11,19 @@ from bartack.nouns.errors import BartackError, ErrorCode
 __all__ = ["COMPRESSED", "file_data"]
 
 COMPRESSED: Final = ".zst"  # the end of the name of a compressed file
-MAX_SIZE: Final = 2**30  # bytes of one file, decompressed
+MAX_SIZE: Final = 2**30  # bytes of one file, decompressed: memory holds some ten times as much while it is read
 
 
 def file_data(path: Path, size: int | None = None) -> bytes:
     """The content of a file, or this many bytes of it, decompressed if necessary. One that is cut off ends early.
 
-    Raises `BartackError` if it cannot be decompressed, and `OSError` if it cannot be read.
+    Raises `BartackError` if it is too large or cannot be decompressed, and `OSError` if it cannot be read.
     """
     if path.suffix == COMPRESSED:
         return _decompressed(path, size)
     with path.open("rb") as file:
+        if size is None and os.fstat(file.fileno()).st_size > MAX_SIZE:
+            raise BartackError(f"{path} has more than {MAX_SIZE >> 20} MB.", code=ErrorCode.INVALID_VALUE)
         return file.read(-1 if size is None else size)
 
 

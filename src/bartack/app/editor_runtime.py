@@ -5,12 +5,15 @@ may be reached at all is decided here, as in `LocalRuntime`.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from acp import Client, RequestError
 from acp.schema import ClientCapabilities
 
+from bartack.app.file_changes import FileChange, planned_change
 from bartack.nouns.errors import ToolError
 from bartack.tools import LocalRuntime
 from bartack.tools.file_operations import edited
@@ -111,6 +114,16 @@ class EditorRuntime(LocalRuntime):
             ending="timed_out" if is_late else "exited", exit_code=code, output=output.output.encode(), omitted_bytes=0
         )
         return command_output(operation, result, timeout_ms)
+
+    async def planned_change(self, tool: str, arguments: Mapping[str, Any]) -> FileChange | None:
+        """What a call would do to a file as it is in the editor; None if that is not known."""
+        change = await asyncio.to_thread(planned_change, self.directory, tool, arguments)
+        if change is not None and change.before is not None and self._reads:
+            path = str(self._path(change.path))
+            with suppress(RequestError):
+                found = await self._editor.read_text_file(session_id=self._session_id, path=path)
+                change = planned_change(self.directory, tool, arguments, unsaved=found.content)
+        return None if change is None or change.problem is not None else change
 
     # -- what may be reached
 

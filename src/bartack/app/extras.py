@@ -33,6 +33,7 @@ EXTRAS: Mapping[str, str] = {
     "opentelemetry.sdk": "otlp",
     "opentelemetry.exporter.otlp.proto.http": "otlp",
     "starlette": "web",
+    "httptools": "web",
     "uvicorn": "web",
     "nh3": "web",
     "pygments": "web",
@@ -51,7 +52,7 @@ _OF_MODELS = (
     ("vertex", "cloud"),
     ("google-vertex", "cloud"),
 )
-_ASKS_A_MODEL = frozenset(("chat", "run", "serve", "acp"))
+_ASKS_A_MODEL = frozenset(("chat", "run", "serve", "acp", "worker"))
 
 
 def install_command(library: str | None, words: Sequence[str] | None = None) -> str | None:

@@ -36,14 +36,19 @@ class DiffRow(NamedTuple):
     text: str
 
 
-def planned_change(directory: SandboxedDirectory, tool: str, arguments: Mapping[str, Any]) -> FileChange | None:
-    """The change that this call would make to the files as they are now; None if it is another kind of call."""
+def planned_change(
+    directory: SandboxedDirectory, tool: str, arguments: Mapping[str, Any], *, unsaved: str | None = None
+) -> FileChange | None:
+    """The change that this call would make to the files as they are now; None if it is another kind of call.
+
+    `unsaved` is the text that an editor has of the file, which then counts instead of the file.
+    """
     match tool, arguments:
         case "write_file", {"path": str(path), "text": str(text)}:
-            before, problem = _content(directory, path)
+            before, problem = _content(directory, path) if unsaved is None else (unsaved, None)
             return FileChange(path, before, text, problem)
         case "edit_file", {"path": str(path), "old": str(old), "new": str(new)}:
-            before, problem = _content(directory, path)
+            before, problem = _content(directory, path) if unsaved is None else (unsaved, None)
             if before is None:
                 return FileChange(path, None, "", problem or "the file does not exist")
             everywhere = arguments.get("everywhere") is True

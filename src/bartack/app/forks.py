@@ -42,7 +42,7 @@ def _heads(folder: Path, changed: int) -> Mapping[bytes, list[_Head]]:
     """The files of a folder by their first record."""
     found: dict[bytes, list[_Head]] = defaultdict(list)
     for path in folder.glob("*.jsonl"):
-        root = _root_in(path)
+        root = _root_in(path) if path.is_file() else None  # opening a pipe would wait for its other end
         if root is not None:
             found[root[0]].append(_Head(root[1], path))
     return found
@@ -60,4 +60,7 @@ def _root_in(path: Path) -> tuple[bytes, bytes] | None:
 
 
 def _ids_in(path: Path) -> set[bytes]:
-    return set(_ID.findall(path.read_bytes()))
+    try:
+        return set(_ID.findall(path.read_bytes()))
+    except OSError:
+        return set()

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bartack.agent import Agent
 from bartack.app.errors import with_hint
+from bartack.app.safe_text import safe_line
 from bartack.app.settings import config_path
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp import HttpServer, McpServer, ServerConfig, load_servers, mcp
 from bartack.tools.mcp.config import as_json, clean_name, parse_server, read_json, with_settings
 from bartack.tools.mcp.private_file import changed_file
+from bartack.tools.toolset import origin_of
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,6 +27,16 @@ _VALUE_HINT = "Values are read from the environment when the server starts, and 
 def servers_path() -> Path:
     """The user's file, whether it exists or not."""
     return config_path().with_name("mcp.json")
+
+
+def unavailable_servers(agent: Agent) -> dict[str, str]:
+    """The MCP servers of the agent that it could not connect to, by name: one line about each, safe to print."""
+    servers = (one for one in map(origin_of, agent.tools.toolsets) if isinstance(one, McpServer))
+    return {
+        one.name: safe_line(f"MCP server {one.name!r} is not available: {status.problem}.")
+        for one in servers
+        if (status := one.status).state == "failed"
+    }
 
 
 def user_servers() -> dict[str, ServerConfig]:
@@ -53,7 +66,7 @@ def named_server(name: str) -> ServerConfig:
     if name not in servers:
         error = BartackError(f"There is no MCP server {name!r} in {servers_path()}.", code=ErrorCode.INVALID_CONFIG)
         known = ", ".join(servers) or "none"
-        raise with_hint(error, f"Configured are: {known}. 'bartack mcp add' adds one.")
+        raise with_hint(error, f"Configured servers: {known}. 'bartack mcp add' adds one.")
     return servers[name]
 
 

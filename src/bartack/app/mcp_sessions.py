@@ -1,8 +1,8 @@
-"""The stored sessions as a server of the Model Context Protocol, so that other agents can use their own history.
+"""The stored sessions as an MCP server, so that other agents can use their own history.
 
-Three tools: search, read, and continue, which runs the configured agent. A tool call of that agent that needs approval
-is put to the user of the other program. Programs that speak a protocol before 2026-07-28 are asked during the call;
-later ones get the question as its result and call again with the answer, for which the run pauses and is resumed.
+Three tools: search, read, and continue, which runs the configured agent. If a tool call of that agent needs approval,
+the user of the other program is asked. Programs that use a protocol version before 2026-07-28 are asked during the
+call; later ones get the question as the result and call again with the answer, so the run pauses and is resumed.
 """
 
 from collections.abc import Mapping

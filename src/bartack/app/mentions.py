@@ -121,6 +121,13 @@ def as_mention(path: str) -> str:
     return f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
 
 
+def pasted_text(pasted: str, directory: Path) -> str:
+    """What a paste inserts: its lines, or mentions of the files that were dropped on the terminal."""
+    text = pasted.replace("\r\n", "\n").replace("\r", "\n")
+    mention = dropped(text, directory)
+    return text if mention is None else f"{mention} "
+
+
 def dropped(pasted: str, directory: Path) -> str | None:
     """The mentions for a paste that consists of paths of existing files, as terminals paste files that are dropped on
     them; None for any other text."""

@@ -1,6 +1,7 @@
-"""What needs a POSIX system says so before it starts, instead of failing in the middle."""
+"""What commands need of the system, and clear errors where it is not there: POSIX, and a current directory."""
 
 import os
+from pathlib import Path
 
 from bartack.app.errors import with_hint
 from bartack.nouns.errors import BartackError, ErrorCode
@@ -12,3 +13,12 @@ def require_posix(what: str, hint: str = WSL) -> None:
     """Raise a `BartackError` with a hint on a system without process groups and POSIX signals."""
     if not hasattr(os, "killpg"):
         raise with_hint(BartackError(f"{what} require Linux or macOS.", code=ErrorCode.INVALID_CONFIG), hint)
+
+
+def current_directory() -> Path:
+    """The current directory. Raises `BartackError` with a hint if it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        gone = BartackError("The current directory no longer exists.", code=ErrorCode.INVALID_CONFIG)
+        raise with_hint(gone, "Change to another one, and start again.") from error

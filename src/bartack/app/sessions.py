@@ -5,25 +5,29 @@ turn and sending something else starts a branch, and nothing is lost.
 """
 
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from bartack.app.errors import with_hint, with_store_hint
+from bartack.app.platform import current_directory
 from bartack.app.safe_text import valid_text
 from bartack.app.settings import setting
 from bartack.nouns.entries import Entry, ModelChange, RunEnded, RunStarted, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message, ModelRef
+from bartack.session.title import title_from
 from bartack.store import Page, SessionInfo, SessionStore, open_store
 from bartack.store.address import StoreAddress
 from bartack.store.maintenance import all_sessions
 
-_TITLE = 60  # characters of the first prompt
+DIRECTORY = "directory"  # metadata of a session: the directory that it works in
 _SHORT_ID = 8  # characters at least; a UUIDv7 starts with its time, so sessions of one minute share them
 _WHOLE_ID = 20  # characters of an id that someone chose
 _SHORTEST_PREFIX = 4
+_GENERATED = re.compile(r"[0-9a-f]{8}[0-9a-f-]*")  # a UUID, or the first characters of one
 _CANDIDATES = 5  # that an error names
 
 
@@ -65,46 +69,85 @@ def _is_write_protected(address: StoreAddress) -> bool:
 
 
 async def ensure_session(store: SessionStore, session_id: str | None, *, prompt: str, program: str) -> str:
-    """The id of the session, created if needed; without an id, of a new one.
+    """The id of the session, created if needed; without an id, of a new one. The first characters of an id that was
+    generated are enough, but those of a name that someone chose are another name.
 
-    A new session gets its title from the prompt, and records the directory and the program.
+    A new session gets its title from the prompt, and records the directory and the program. Raises `NotFound` if
+    several sessions are meant.
     """
-    title = " ".join(prompt.split())[:_TITLE]
-    header = SessionHeader(title=title, metadata={"directory": _current_directory(), "program": program})
-    session_id = store.environment.new_id() if session_id is None else session_id
+    if session_id is None:
+        session_id = store.environment.new_id()
+    elif _GENERATED.fullmatch(session_id) and (found := await _found_session(store, session_id)) is not None:
+        return found
+    header = SessionHeader(title=title_from(prompt), metadata={DIRECTORY: _current_directory(), "program": program})
     with suppress(Conflict):  # it exists
         await store.create_session(session_id, header)
     return session_id
 
 
 async def find_session(store: SessionStore, name: str) -> str:
-    """The id of the session with this id, or of the only one whose id starts with it.
+    """The id of the session with this id, or of the only one that it is short for, not counting its sub-agents.
 
     Raises `NotFound` if there is none, or several.
     """
-    try:
+    found = await _found_session(store, name)
+    if found is None:
+        await store.tail_of(name)  # raises
+    return found or name
+
+
+async def _found_session(store: SessionStore, name: str) -> str | None:
+    """The same, or None if there is none."""
+    with suppress(NotFound):
         await store.tail_of(name)
-    except NotFound:
-        if len(name) < _SHORTEST_PREFIX:
-            raise
-        found = [info async for info in all_sessions(store) if info.id.startswith(name)]
-        if not found:
-            raise
-        if len(found) > 1:
-            some = ", ".join(short_ids([info.id for info in found])[:_CANDIDATES])
-            raise NotFound(f"Several sessions start with {name!r}: {some}.") from None
-        return found[0].id
-    return name
+        return name
+    if len(name) < _SHORTEST_PREFIX:
+        return None
+    found = sorted([info.id async for info in all_sessions(store) if _is_short_for(name, info.id)])
+    # The sub-agents of an imported session have its id and their own.
+    others = [id for id in found[1:] if not id.startswith(f"{found[0]}/")]
+    if others:
+        some = ", ".join(short_ids([found[0], *others])[:_CANDIDATES])
+        raise NotFound(f"Several sessions start with {name!r}: {some}.")
+    return found[0] if found else None
+
+
+def _is_short_for(name: str, id: str) -> bool:
+    """Whether an id starts with a name, or each of its parts with one of the name's."""
+    names, parts = name.split("/"), id.split("/")
+    return id.startswith(name) or (len(names) == len(parts) and all(map(str.startswith, parts, names)))
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """For each id, its first characters, as few as distinguish it from the others; short ones stay whole."""
+    """For each id, its first characters, as few as distinguish it from the others; short ones stay whole.
+
+    The id of a sub-agent is that of its session and its own, with a slash between them; each of them is shortened.
+    """
+    siblings: dict[str, set[str]] = {}
+    for id in ids:
+        for outer, part in _parts(id):
+            siblings.setdefault(outer, set()).add(part)
+    lengths = {outer: _lengths(parts) for outer, parts in siblings.items()}
+    return [
+        id if len(id) <= _WHOLE_ID else "/".join(part[: lengths[outer][part]].rstrip("-") for outer, part in _parts(id))
+        for id in ids
+    ]
+
+
+def _parts(id: str) -> list[tuple[str, str]]:
+    """The parts of an id, each with all that is before it."""
+    parts = id.split("/")
+    return [("/".join(parts[:place]), part) for place, part in enumerate(parts)]
+
+
+def _lengths(ids: Collection[str]) -> dict[str, int]:
+    """How many characters distinguish each id from the others."""
     ordered = sorted(ids)
     lengths: dict[str, int] = {}
     for before, id, after in zip(["", *ordered], ordered, [*ordered[1:], ""], strict=False):
         shared = max(_common(before, id), _common(id, after))
-        lengths[id] = max(_SHORT_ID, shared + 1)
-    return [id if len(id) <= _WHOLE_ID else id[: lengths[id]].rstrip("-") for id in ids]
+        lengths[id] = max(id.find(":") + 1 + _SHORT_ID, shared + 1)  # the name of an agent distinguishes nothing
+    return lengths
 
 
 def _common(one: str, other: str) -> int:
@@ -157,15 +200,14 @@ class SessionFilter:
         if self._agent is None and self._project is None:
             return True
         if session_id not in self._known:
-            header = await _header_of(self._store, session_id)
+            header = await header_of(self._store, session_id)
             self._known[session_id] = header is not None and self._matches(header)
         return self._known[session_id]
 
     def _matches(self, header: SessionHeader) -> bool:
-        directory = (header.metadata or {}).get("directory")
-        is_there = isinstance(directory, str) and self._project is not None
-        is_inside = is_there and Path(str(directory)).is_relative_to(self._project or "")
-        return self._agent in (None, header.origin or OWN_AGENT) and (self._project is None or is_inside)
+        directory = directory_in(header)
+        is_inside = self._project is None or (directory is not None and Path(directory).is_relative_to(self._project))
+        return is_inside and self._agent in (None, header.origin or OWN_AGENT)
 
 
 async def listed_sessions(
@@ -182,22 +224,29 @@ async def listed_sessions(
 
 
 def _current_directory() -> str:
-    return valid_text(str(Path.cwd()))
+    return valid_text(str(current_directory()))
 
 
 async def directory_of(store: SessionStore, session_id: str) -> str | None:
-    """The directory that the session was started in, if that is known."""
-    header = await _header_of(store, session_id)
-    directory = None if header is None else (header.metadata or {}).get("directory")
+    """The directory that the session works in, if that is known."""
+    header = await header_of(store, session_id)
+    return None if header is None else directory_in(header)
+
+
+def directory_in(header: SessionHeader) -> str | None:
+    """The directory that a session works in, if its header names one."""
+    directory = (header.metadata or {}).get(DIRECTORY)
     return directory if isinstance(directory, str) else None
 
 
-async def _header_of(store: SessionStore, session_id: str) -> SessionHeader | None:
+async def header_of(store: SessionStore, session_id: str) -> SessionHeader | None:
+    """The header of a session, without its content if it was redacted; None if the session is gone."""
     try:
         (first,) = await store.entries(session_id, limit=1)
+        (shown,) = await store.load(session_id, head=first.id)
     except NotFound:  # purged by another process in the meantime
         return None
-    return first.fact if isinstance(first.fact, SessionHeader) else None
+    return shown.fact if isinstance(shown.fact, SessionHeader) else None
 
 
 # -- turns and branches

@@ -18,7 +18,7 @@ file that ``BARTACK_CONFIG`` names:
     [model_settings]             # fields of ModelConfig, and the provider's own settings
     max_tokens = 4000
 
-Reading flags and the environment is the window's job; `setting` adds the file.
+Each user interface reads its flags and the environment itself; `setting` adds the file.
 """
 
 import os

@@ -5,30 +5,31 @@ swallow what follows.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from bartack.nouns.entries import BranchSummary, CompactionSummary, Entry, SessionHeader, StreamFailed
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Entry, StreamFailed
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.session.title import title_in
 from bartack.session.tool_state import output_text
 
 _NAMES = {"user": "You", "assistant": "Assistant", "system": "System"}
 
 
-def markdown_transcript(branch: Iterable[Entry]) -> str:
+def markdown_transcript(branch: Sequence[Entry]) -> str:
     """The whole conversation. Redacted content is blank."""
-    return "\n\n".join(_blocks(branch)) + "\n"
+    title = title_in(branch)
+    heading = [f"# {_line(title)}"] if title else []
+    return "\n\n".join([*heading, *_blocks(branch)]) + "\n"
 
 
 def _blocks(branch: Iterable[Entry]) -> Iterator[str]:
     for entry in branch:
         match entry.fact:
-            case SessionHeader(title=str(title)) if title:
-                yield f"# {_line(title)}"
             case Message(role="tool") as message:
                 for result in message.tool_results:
                     yield _result(result)

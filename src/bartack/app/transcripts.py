@@ -1,52 +1,45 @@
-"""The sessions of other programs on this machine: finding, reading and importing them.
+"""The sessions of other programs on this machine: finding and reading them.
 
-Files of other programs are only ever read. An import adds what is not stored yet: a file that has grown adds to its
-session, and one that was rewritten adds a branch to it. Nothing in a transcript is executed, because its calls belong
-to no run.
+Files of other programs are only ever read. What cannot be read is reported and passed over: a folder or a file without
+permission, a loop of links, a file that is removed meanwhile.
 """
 
-import gc
+import errno
 import os
-import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from hashlib import sha256
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from bartack.app.compressed import COMPRESSED, file_data
 from bartack.app.errors import with_hint
 from bartack.app.forks import origin_of
 from bartack.app.safe_text import valid_text
-from bartack.interop import FORMATS, SOURCE, Transcript, TranscriptFormat, entries_of, recognised_format
-from bartack.nouns.entries import Custom, Entry
-from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound, PartValidationError, StoreError
-from bartack.nouns.messages import Message
-from bartack.nouns.parts import Part, ToolCall, ToolResult
-from bartack.session.outline import Outline, outlines_of
-from bartack.store import SessionStore, Tail
+from bartack.app.transcript_rows import OnDamage, is_database, rows_of
+from bartack.interop import FORMATS, Transcript, TranscriptFormat, export_mark, recognised_format
+from bartack.nouns.errors import BartackError, ErrorCode
 
 __all__ = [
     "Found",
-    "Imported",
-    "SeenFiles",
-    "fewer_collections",
+    "OnError",
+    "error_text",
+    "files_of",
     "find_transcripts",
     "found_at",
+    "found_below",
     "home_of",
-    "import_transcript",
     "is_transcript",
     "read_transcripts",
 ]
 
+_ARCHIVES = ("sessions", "archived_sessions")  # of Codex, with a folder for each day or without
 _HEAD = 64 * 1024  # bytes by which a file is recognised
-_BATCH = 500  # entries
-_ATTEMPTS = 10  # at a session that others append to
 
 
 class Found(NamedTuple):
@@ -62,17 +55,63 @@ class Found(NamedTuple):
 # -- finding
 
 
-def find_transcripts(agents: Collection[str] = ()) -> Iterator[Found]:
+OnError = Callable[[Path, OSError], None]  # gets what cannot be read
+
+
+def find_transcripts(agents: Collection[str], on_error: OnError) -> Iterator[Found]:
     """The transcripts of installed programs, or of these only, in the places where they keep them."""
     for row in FORMATS.values():
         home = home_of(row) if not agents or row.name in agents else None
         if home is None:
             continue
         for place in row.places:
-            for folder in [home] if place.folder == "." else sorted(home.glob(place.folder)):
-                for path in sorted(folder.glob(place.file)):
-                    if path.is_file():
-                        yield _found(row, path, path.relative_to(folder).as_posix())
+            is_moved = place.unless is not None and os.path.exists(home / place.unless)  # noqa: PTH110 - as in home_of
+            if is_moved:
+                continue
+            for folder in _matches(home, place.folder.split("/"), on_error):
+                for path in _matches(folder, place.file.split("/"), on_error):
+                    with _reported(path, on_error):
+                        if _is_regular(path) or _is_marked(row, path):
+                            yield _found(row, path, path.relative_to(folder).as_posix())
+
+
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _matches(folder: Path, pattern: Sequence[str], on_error: OnError) -> Iterator[Path]:
+    """What is in a folder and matches a pattern, whose parts are patterns for names."""
+    if not pattern:
+        yield folder
+        return
+    names = [pattern[0]]
+    if "*" in pattern[0]:
+        try:
+            names = sorted(path.name for path in folder.iterdir() if fnmatchcase(path.name, pattern[0]))
+        except OSError as error:
+            names = []
+            if error.errno not in _NO_FOLDER:
+                on_error(folder, error)
+    for name in names:
+        yield from _matches(folder / name, pattern[1:], on_error)
+
+
+@contextmanager
+def _reported(path: Path, on_error: OnError) -> Iterator[None]:
+    """Report what cannot be read. What is not there, or not there any more, is no error."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        on_error(path, error)
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether this is a file; False for a folder. Anything else is an error: reading a pipe may never end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    return stat.S_ISREG(mode)
 
 
 def home_of(row: TranscriptFormat) -> Path | None:
@@ -80,9 +119,11 @@ def home_of(row: TranscriptFormat) -> Path | None:
     for home in row.homes:
         variable, _, rest = home[1:].partition("/") if home.startswith("$") else ("", "", "")
         given = home if not variable else os.path.join(os.environ[variable], rest) if os.environ.get(variable) else ""  # noqa: PTH118 - keeps an empty rest
-        if given:
-            path = Path(given).expanduser()
-            return path if path.is_dir() else None
+        path = Path(given).expanduser()
+        if given and os.path.isdir(path):  # noqa: PTH112 - False for what cannot be read
+            return path
+        if given and variable:
+            return None
     return None
 
 
@@ -92,8 +133,10 @@ def found_at(path: Path, agent: str | None = None) -> Found:
     Raises `BartackError` if it is not a transcript of a known program.
     """
     row = None if agent is None else FORMATS[agent]
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe or a device may never end
+        raise BartackError(f"{path} is not a regular file.", code=ErrorCode.INVALID_VALUE)
     if row is None and path.is_dir():
-        row = next((each for each in FORMATS.values() if each.marker and (path / each.marker).exists()), None)
+        row = next((each for each in FORMATS.values() if _is_marked(each, path)), None)
     elif row is None:
         row = recognised_format(path.name.removesuffix(COMPRESSED), file_data(path, _HEAD))
     if row is None:
@@ -104,9 +147,30 @@ def found_at(path: Path, agent: str | None = None) -> Found:
     return _found(row, path, _name_of(row, path))
 
 
+def found_below(folder: Path, agent: str | None, on_error: OnError) -> Iterator[Found]:
+    """The transcripts in a folder and below it, of all programs or of this one. Other files are passed over."""
+    for name, folders, files in os.walk(folder, onerror=lambda error: on_error(Path(error.filename), error)):
+        place = Path(name)
+        is_whole = is_transcript(place)
+        if is_whole:
+            folders.clear()
+        folders.sort()
+        for path in [place] if is_whole else sorted(place / file for file in files):
+            with _reported(path, on_error), suppress(BartackError):
+                found = found_at(path)
+                if agent in (None, found.format.name):
+                    yield found
+
+
 def is_transcript(path: Path) -> bool:
     """Whether this is a file, or a folder that is a transcript as a whole."""
-    return path.is_file() or any(row.marker is not None and (path / row.marker).exists() for row in FORMATS.values())
+    is_file = os.path.isfile(path)  # noqa: PTH113 - unlike that of Path, it is False for what cannot be read
+    return is_file or any(_is_marked(row, path) for row in FORMATS.values())
+
+
+def _is_marked(row: TranscriptFormat, folder: Path) -> bool:
+    """Whether a folder is a transcript of this program as a whole."""
+    return row.marker is not None and os.path.exists(folder / row.marker)  # noqa: PTH110 - as above
 
 
 def _name_of(row: TranscriptFormat, path: Path) -> str:
@@ -129,256 +193,153 @@ def _name_of(row: TranscriptFormat, path: Path) -> str:
 
 
 def _found(row: TranscriptFormat, path: Path, name: str) -> Found:
-    status = path.stat()
-    return Found(
-        row,
-        path,
-        valid_text(name.removesuffix(COMPRESSED)),
-        status.st_size,
-        datetime.fromtimestamp(status.st_mtime, UTC),
-    )
+    files = [path.stat()]
+    for other in _parts_of(row, path):
+        with suppress(OSError):  # it is reported when it is read
+            files.append(other.stat())
+    modified = datetime.fromtimestamp(max(status.st_mtime for status in files), UTC)
+    size = sum(status.st_size for status in files)
+    return Found(row, path, valid_text(name.removesuffix(COMPRESSED)), size, modified)
 
 
-def read_transcripts(found: Found) -> list[Transcript]:
+def _parts_of(row: TranscriptFormat, path: Path) -> Iterator[Path]:
+    """What changes if a transcript does and it does not itself: the files in a folder, or the log of a database."""
+    if row.tables:
+        yield path.with_name(path.name + "-wal")
+    for place, _, names in os.walk(path):  # nothing if it is a file
+        yield from (Path(place, name) for name in names)
+
+
+def read_transcripts(found: Found, *, is_growing: bool = False) -> list[Transcript]:
     """The sessions in a transcript: the one that it is about first, then those of its sub-agents.
+
+    The last line of a file that `is_growing` is read only when it is complete.
 
     Raises `BartackError` if nothing in it is a record of the program.
     """
-    transcripts = found.format.read(files_of(found))
+    lost: list[tuple[str, str]] = []
+    files = files_of(found, lambda name, what: lost.append((name, what)))
+    if is_growing and found.name.endswith(".jsonl"):
+        whole, newline, _ = files[found.name].rpartition(b"\n")
+        if not newline:
+            return []
+        files[found.name] = whole + newline
+    transcripts = found.format.read(files)
     if not any(one.report.total("read") + one.report.total("opaque") for one in transcripts):
-        error = f"{found.path} has no records of {found.format.title}."
+        found_wrong = [f"{name}: {what}" for name, what in lost] + [
+            problem.what for one in transcripts for problem in one.report.problems
+        ]
+        why = "".join(f" First problem: {problem}" for problem in found_wrong[:1])
+        error = f"{found.path} has no records of {found.format.title}.{why}"
         raise BartackError(error, code=ErrorCode.INVALID_VALUE)
-    if found.format.copies_forks and "parentSession" not in (transcripts[0].header.metadata or {}):
-        _name_origin(transcripts[0], found)
+    for name, what in lost:
+        transcripts[0].report.lost(name, what)
+    _note_outer(transcripts[0], found)
+    _note_origin(transcripts[0], found, export_mark(files.get(found.name, b"")))
     return transcripts
 
 
-def _name_origin(transcript: Transcript, found: Found) -> None:
-    """Name the session that this one is a fork of, if it does not do that itself."""
+def _note_outer(transcript: Transcript, found: Found) -> None:
+    """Name the session that called a sub-agent, whose file only the folder can tell."""
+    pattern = found.format.outer_of(found.name)
+    names = [] if pattern is None else sorted(path.name for path in found.path.absolute().parent.parent.glob(pattern))
+    if names:
+        (outer, *_) = found.format.read({names[0]: b""})  # its id depends on its name only
+        metadata = {**(transcript.header.metadata or {}), "parentSession": outer.session_id}
+        transcript.header = replace(transcript.header, metadata=metadata)
+
+
+def _note_origin(transcript: Transcript, found: Found, mark: tuple[str, bool] | None) -> None:
+    """Name the session that this one was exported or copied from, if it does not do that itself."""
     about = transcript.header.metadata or {}
-    origin = None if "forkedFrom" in about else origin_of(found.path)
+    origin = None
+    if mark is not None:
+        transcript.copy_of = mark[0] if mark[1] else None
+        origin = mark[0] if mark[0] != transcript.session_id else None
+    elif found.format.copies_forks and not {"parentSession", "forkedFrom"} & about.keys():
+        name = origin_of(found.path)
+        origin = None if name is None else f"{transcript.agent}:{valid_text(name)}"
     if origin is not None:
-        named = {**about, "forkedFrom": f"{transcript.agent}:{valid_text(origin)}"}
-        transcript.header = replace(transcript.header, metadata=named)
+        transcript.header = replace(transcript.header, metadata={**about, "forkedFrom": origin})
 
 
-def files_of(found: Found) -> dict[str, bytes]:
-    """The files of a transcript, or the rows of a database as if they were files."""
+def files_of(found: Found, on_damage: OnDamage) -> dict[str, bytes]:
+    """The files of a transcript, or the rows of a database as if they were files.
+
+    Raises `BartackError` and `OSError` if the transcript itself cannot be read; `on_damage` gets every other failure.
+    """
     if found.path.is_dir():
-        paths = sorted(path for path in found.path.rglob("*") if path.is_file())
-        return {valid_text(path.relative_to(found.path).as_posix()): path.read_bytes() for path in paths}
-    if found.format.queries and _is_database(found.path):
-        return dict(_rows(found.path, found.format.queries))
+        return _files_in(found.path, on_damage)
+    if found.format.tables and is_database(found.path):
+        return rows_of(found.path, found.format.tables, on_damage)
     files = {found.name: file_data(found.path)}
     for ending in found.format.companions:
         other = found.path.with_name(found.path.stem + ending)
-        if other.is_file():
-            files[found.name.removesuffix(found.path.suffix) + ending] = other.read_bytes()
+        with _reported(other, lambda path, error: on_damage(path.name, error_text(error))):
+            if _is_regular(other):
+                files[found.name.removesuffix(found.path.suffix) + ending] = other.read_bytes()
     base = found.format.base_of(files[found.name])
-    if base is not None:
-        folders = (found.path.parent, *found.path.absolute().parents[1:4])
-        path = next((path for folder in folders for path in sorted(folder.rglob(base))), None)
-        if path is not None:
-            files[path.name.removesuffix(COMPRESSED)] = file_data(path)
+    while base is not None:
+        path = next((path for folder in _folders_around(found.path) for path in _below(str(folder), base)), None)
+        name = "" if path is None else path.name.removesuffix(COMPRESSED)
+        if path is None or name in files:
+            break
+        try:
+            files[name] = file_data(path) if _is_regular(path) else b""
+        except (BartackError, OSError) as error:
+            on_damage(base, error_text(error))
+            break
+        base = found.format.base_of(files[name])
     return files
 
 
-def _is_database(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
-
-
-def _rows(path: Path, queries: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """The rows of a database as JSON, by kind and id. Nothing is written, not even beside the file."""
-    log = path.with_name(f"{path.name}-wal")
-    mode = (
-        "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
-    )  # a log needs the shared memory beside it
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as database:
-            database.row_factory = sqlite3.Row
-            for kind, query in queries.items():
-                for row in _selected(database, query):
-                    columns = dict(row)
-                    yield f"{kind}/{valid_text(str(columns.get('id')))}", msgspec.json.encode(columns)
-    except sqlite3.Error as error:
-        raise BartackError(f"{path} cannot be read: {error}", code=ErrorCode.STORAGE_FAILED, cause=error) from error
-
-
-def _selected(database: sqlite3.Connection, query: str) -> Iterable[sqlite3.Row]:
-    """The rows of a query; none if an earlier version of the program had no such table."""
-    try:
-        return database.execute(query)
-    except sqlite3.OperationalError as error:
-        if not str(error).startswith("no such table"):
-            raise
-        return ()
-
-
-class SeenFiles:
-    """Remembers which files were imported into a store, so that importing 10,000 sessions again reads only new ones.
-
-    It is a cache: without it, every file is read, and nothing else changes.
-    """
-
-    def __init__(self, folder: Path, store: str) -> None:
-        self._path = folder / "imports" / f"{sha256(store.encode()).hexdigest()[:16]}.json"
-        try:
-            self._seen: dict[str, tuple[int, str, list[str]]] = msgspec.json.decode(
-                self._path.read_bytes(), type=dict[str, tuple[int, str, list[str]]]
-            )
-        except (OSError, ValueError):
-            self._seen = {}
-
-    async def sessions_of(self, found: Found, store: SessionStore) -> list[str] | None:
-        """The sessions of a file that is as it was when they were stored, if they still are; None otherwise."""
-        seen = self._seen.get(str(found.path))
-        if seen is None or seen[:2] != (found.size, found.modified.isoformat()):
-            return None
-        try:
-            for session_id in seen[2]:
-                await store.tail_of(session_id)
-        except NotFound:
-            return None
-        return seen[2]
-
-    def add(self, found: Found, session_ids: Iterable[str]) -> None:
-        """Remember a file whose sessions are stored."""
-        key = str(found.path)
-        if not key.isprintable():  # not UTF-8
-            return
-        self._seen[key] = (found.size, found.modified.isoformat(), list(session_ids))
-
-    def save(self) -> None:
-        """Write the cache; failing to is no error."""
+def _below(folder: str, pattern: str) -> Iterator[Path]:
+    """The files in a folder and below it whose name matches a pattern."""
+    waiting = [folder]
+    for place in waiting:
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._path.with_suffix(f".{os.getpid()}")
-            temporary.write_bytes(msgspec.json.encode(self._seen))
-            temporary.replace(self._path)
+            folders, files = _listing(place, Path(place).stat().st_mtime_ns)
+            yield from (Path(place, name) for name in files if fnmatchcase(name, pattern))
+            waiting += [f"{place}/{name}" for name in folders]
 
 
-# -- importing
+@lru_cache(maxsize=10_000)
+def _listing(folder: str, changed: int) -> tuple[list[str], list[str]]:
+    """The names of the folders and of the files in a folder, which are the same until it changes."""
+    with os.scandir(folder) as found:
+        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
+    return [name for name, is_folder in entries if is_folder], [name for name, is_folder in entries if not is_folder]
 
 
-class Imported(NamedTuple):
-    """What an import did to a session."""
+def _files_in(folder: Path, on_damage: OnDamage) -> dict[str, bytes]:
+    """The files of a folder and below it."""
+    files: dict[str, bytes] = {}
 
-    session_id: str
-    entries: int  # that are new
-    is_new: bool  # whether the session is
-    is_rewritten: bool  # whether the source differs from what was imported before, so that a branch was added
+    def on_error(path: Path, error: OSError) -> None:
+        on_damage(valid_text(path.relative_to(folder).as_posix()), error_text(error))
 
-
-async def import_transcript(store: SessionStore, transcript: Transcript, modified: datetime) -> Imported:
-    """Store what is new in a transcript. Entries whose source has no time get that of the file.
-
-    Raises `StoreError`, and `SessionInUse` while a run works on the session.
-    """
-    entries = entries_of(transcript, modified, is_checked=False)
-    for attempt in range(_ATTEMPTS):
-        try:
-            return await _import(store, transcript.session_id, entries)
-        except StoreError as error:
-            if isinstance(error.cause, PartValidationError):
-                entries = entries_of(transcript, modified)  # without what cannot be stored
-            elif not isinstance(error, Conflict) or error.tail is None or attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError  # the last attempt returns or raises
+    paths = [
+        Path(place) / name
+        for place, _, names in os.walk(folder, onerror=lambda error: on_error(Path(error.filename), error))
+        for name in names
+    ]
+    for path in sorted(paths):
+        with _reported(path, on_error):
+            if _is_regular(path):
+                files[valid_text(path.relative_to(folder).as_posix())] = path.read_bytes()
+    return files
 
 
-@contextmanager
-def fewer_collections() -> Iterator[None]:
-    """Let Python look for garbage less often: a transcript is millions of objects, and few of them become garbage."""
-    before = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+def error_text(error: Exception) -> str:
+    """What is wrong, without the path, which is shown beside it."""
+    return (error.strerror if isinstance(error, OSError) else getattr(error, "message", None)) or str(error)
 
 
-async def _import(store: SessionStore, session_id: str, entries: Sequence[Entry]) -> Imported:
-    try:
-        outlines = outlines_of((await store.entries(session_id)).texts)
-        tail: Tail | None = await store.tail_of(session_id)
-    except NotFound:
-        outlines, tail = [], None
-    stored = {outline.id for outline in outlines}
-    new = [entry for entry in entries if entry.id not in stored]
-    if not new:
-        return Imported(session_id, 0, False, False)
-    is_rewritten = tail is not None and any(_is_source(outline) for outline in _after(outlines, entries))
-    new = _with_unused_calls(new, entries, outlines)
-    seq = 1 if tail is None else tail.seq + 1
-    numbered = [replace(entry, seq=number) for number, entry in enumerate(new, seq)]
-    for start in range(0, len(numbered), _BATCH):
-        batch = numbered[start : start + _BATCH]
-        tail = await store.append(session_id, batch, None if tail is None else tail.entry_id)
-    return Imported(session_id, len(new), not outlines, is_rewritten)
-
-
-def _is_source(outline: Outline) -> bool:
-    return outline.kind == Custom.kind and outline.payload.name == SOURCE
-
-
-def _after(outlines: Iterable[Outline], entries: Iterable[Entry]) -> Iterator[Outline]:
-    """What is stored and no longer part of the source."""
-    current = {entry.id for entry in entries}
-    return (outline for outline in outlines if outline.id not in current)
-
-
-def _with_unused_calls(new: Sequence[Entry], entries: Sequence[Entry], outlines: Sequence[Outline]) -> list[Entry]:
-    """The new entries, with other ids for calls that have their result on another branch.
-
-    A session has one result for each call id (D-5.4). A result that cannot be stored, because the call was closed here
-    before it arrived, is kept in its record only.
-    """
-    ended = {call for outline in outlines for call in outline.results}
-    results = {result.tool_call_id for entry in new for result in _results(entry)}
-    if ended.isdisjoint(results):
-        return list(new)
-    used = ended | {call for outline in outlines for call in outline.calls}
-    stored = {outline.id: outline.calls for outline in outlines if outline.calls}
-    fresh = {entry.id for entry in new}
-    names: dict[str, str] = {}
-    numbers: dict[str, int] = {}  # of the last name for a call
-    for entry in entries:
-        for place, call in enumerate(_calls(entry)):
-            if entry.id in stored:
-                names[call] = stored[entry.id][place]
-            elif entry.id in fresh:
-                name = call
-                while name in used:
-                    number = numbers[call] = numbers.get(call, 1) + 1
-                    name = f"{call}~{number}"
-                names[call] = name
-                used.add(name)
-    return [_renamed(entry, names, ended) for entry in new]
-
-
-def _calls(entry: Entry) -> list[str]:
-    return [call.tool_call_id for call in entry.fact.tool_calls] if isinstance(entry.fact, Message) else []
-
-
-def _results(entry: Entry) -> tuple[ToolResult, ...]:
-    return entry.fact.tool_results if isinstance(entry.fact, Message) else ()
-
-
-def _renamed(entry: Entry, names: dict[str, str], ended: Collection[str]) -> Entry:
-    if not isinstance(entry.fact, Message):
-        return entry
-    parts: list[Part] = []
-    for part in entry.fact.parts:
-        if isinstance(part, ToolCall | ToolResult):
-            name = names.get(part.tool_call_id, part.tool_call_id)
-            if isinstance(part, ToolResult) and name in ended:
-                continue
-            inner = part.result if isinstance(part, ToolCall) else None
-            part = replace(part, tool_call_id=name)
-            if isinstance(part, ToolCall) and inner is not None:
-                part = replace(part, result=replace(inner, tool_call_id=name))
-        parts.append(part)
-    if entry.fact.role == "tool" and not parts:
-        return replace(entry, fact=Custom("bartack.late_result", {"entryId": entry.id}))
-    return replace(entry, fact=replace(entry.fact, parts=tuple(parts)))
+def _folders_around(path: Path) -> Iterator[Path]:
+    """The folder of a file, and if that is the folder of a day, those of all days and of the archive."""
+    folder = path.absolute().parent
+    yield folder
+    while folder.name.isdigit():
+        folder = folder.parent
+    if folder.name in _ARCHIVES:
+        yield from (other for name in _ARCHIVES if (other := folder.with_name(name)).is_dir())

@@ -30,16 +30,27 @@ from bartack.interop.claude_code import (
 )
 from bartack.interop.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
 from bartack.interop.entries import SOURCE, entries_of, record_of, source_files, source_records
-from bartack.interop.gemini import GEMINI_WRITER, looks_like_gemini, read_gemini
+from bartack.interop.gemini import GEMINI_WRITER, looks_like_gemini, outer_of, read_gemini
 from bartack.interop.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
-from bartack.interop.llm import LLM_QUERIES, looks_like_llm, read_llm
-from bartack.interop.opencode import OPENCODE_WRITER, QUERIES, looks_like_opencode, read_opencode
+from bartack.interop.llm import LLM_TABLES, looks_like_llm, read_llm
+from bartack.interop.opencode import OPENCODE_WRITER, TABLES, looks_like_opencode, read_opencode
 from bartack.interop.pi import PI_WRITER, looks_like_pi, read_pi
 from bartack.interop.pydantic_ai import PYDANTIC_WRITER, looks_like_pydantic_ai, read_pydantic_ai
 from bartack.interop.qwen import QWEN_WRITER, looks_like_qwen, read_qwen
 from bartack.interop.strands import STRANDS_WRITER, looks_like_strands, read_strands
-from bartack.interop.transcript import Files, Problem, Record, Report, Step, Transcript
-from bartack.interop.writing import Exported, Outgoing, TranscriptWriter, Written, exported
+from bartack.interop.transcript import Files, Problem, Record, Report, Rows, Step, Transcript
+from bartack.interop.writing import (
+    Exported,
+    Outgoing,
+    TranscriptWriter,
+    Written,
+    export_mark,
+    exported,
+    origin_id,
+    session_ids,
+    with_bases,
+    with_children,
+)
 
 __all__ = [
     "FORMATS",
@@ -51,25 +62,32 @@ __all__ = [
     "Problem",
     "Record",
     "Report",
+    "Rows",
     "Step",
     "Transcript",
     "TranscriptFormat",
     "TranscriptWriter",
     "Written",
     "entries_of",
+    "export_mark",
     "exported",
+    "origin_id",
     "recognised_format",
     "record_of",
+    "session_ids",
     "source_files",
     "source_records",
+    "with_bases",
+    "with_children",
 ]
 
 
 class Place(NamedTuple):
-    """Where a program keeps transcripts. Both are patterns; the name of a transcript is its path in the folder."""
+    """Where a program keeps transcripts, as patterns. The name of a transcript is its path in the folder."""
 
     folder: str  # in the home of the program
-    file: str
+    file: str  # or a folder that is a transcript as a whole
+    unless: str | None = None  # what the program has in its home once it has moved these transcripts to another place
 
 
 class TranscriptFormat(NamedTuple):
@@ -77,15 +95,17 @@ class TranscriptFormat(NamedTuple):
 
     name: str  # as on the command line
     title: str  # as people write it
-    homes: tuple[str, ...]  # of the program: environment variables first, then a path
+    homes: tuple[str, ...]  # of the program: environment variables first, then paths
     places: tuple[Place, ...]
     looks_like: Callable[[str, bytes], bool]  # by the name of a file and its first bytes
     read: Callable[[Files], list[Transcript]]
     writer: TranscriptWriter | None = None
     companions: tuple[str, ...] = ()  # endings of other files that belong to a transcript, in place of its own
     marker: str | None = None  # a file or folder in each folder that is a transcript as a whole
-    queries: Mapping[str, str] = MappingProxyType({})  # of a database: the rows that are its records, by kind
+    tables: Mapping[str, Rows] = MappingProxyType({})  # of a database: the rows that are its records, by kind
     base_of: Callable[[bytes], str | None] = lambda data: None  # the pattern of the file that a transcript continues
+    # The pattern of the file of the session that called a sub-agent, in the folder above that of the sub-agent.
+    outer_of: Callable[[str], str | None] = lambda name: None
     copies_forks: bool = False  # whether a fork has the records of its origin, and need not name it
 
 
@@ -103,12 +123,13 @@ FORMATS: dict[str, TranscriptFormat] = {
             looks_like_gemini,
             read_gemini,
             GEMINI_WRITER,
+            outer_of=outer_of,
         ),
         TranscriptFormat(
             "qwen",
             "Qwen Code",
             ("$QWEN_RUNTIME_DIR", "$QWEN_HOME", "~/.qwen"),
-            (Place("projects/*/chats", "*.jsonl"), Place("projects/*/subagents", "*/agent-*.jsonl")),
+            (Place("projects/*/chats", "*.jsonl"), Place("projects/*", "subagents/*/agent-*.jsonl")),
             looks_like_qwen,
             read_qwen,
             QWEN_WRITER,
@@ -161,12 +182,16 @@ FORMATS: dict[str, TranscriptFormat] = {
             "opencode",
             "opencode",
             ("$XDG_DATA_HOME/opencode", "~/.local/share/opencode"),
-            (Place(".", "opencode.db"),),
+            (
+                Place(".", "opencode.db"),
+                Place(".", "storage", unless="opencode.db"),
+                Place("project/*/storage", "session", unless="storage"),
+            ),
             looks_like_opencode,
             read_opencode,
             OPENCODE_WRITER,
             marker="message",
-            queries=QUERIES,
+            tables=TABLES,
         ),
         TranscriptFormat(
             "strands", "Strands Agents", (), (), looks_like_strands, read_strands, STRANDS_WRITER, marker="session.json"
@@ -174,11 +199,11 @@ FORMATS: dict[str, TranscriptFormat] = {
         TranscriptFormat(
             "llm",
             "llm",
-            ("$LLM_USER_PATH", "~/.config/io.datasette.llm"),
+            ("$LLM_USER_PATH", "~/.config/io.datasette.llm", "~/Library/Application Support/io.datasette.llm"),
             (Place(".", "logs.db"),),
             looks_like_llm,
             read_llm,
-            queries=LLM_QUERIES,
+            tables=LLM_TABLES,
         ),
         # Messages of libraries, which have no place of their own.
         TranscriptFormat(

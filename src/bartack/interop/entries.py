@@ -98,7 +98,8 @@ class _Builder:
     def _stamped(self, fact: Fact, id: str, step: Step) -> Fact:
         match fact:
             case Message():
-                return stamped(fact, id=id, timestamp=self._time)
+                is_stamped = fact.id is not None and fact.timestamp is not None
+                return fact if is_stamped else stamped(fact, id=id, timestamp=self._time)
             case CompactionSummary():
                 kept = None if step.refers_to is None else self._firsts[step.refers_to]
                 return replace(fact, first_kept_entry_id=kept or id)

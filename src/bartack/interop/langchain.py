@@ -7,7 +7,8 @@ result is not for the model.
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from bartack.formats.losses import Losses
@@ -22,7 +23,7 @@ from bartack.interop.message_list import (
     write_list,
 )
 from bartack.interop.transcript import Files, Record, Report, Transcript
-from bartack.interop.values import Json, text_in, usage_of
+from bartack.interop.values import Json, read_messages, text_in, usage_of
 from bartack.interop.writing import Outgoing, TranscriptWriter, Written
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.json_values import json_text
@@ -80,7 +81,7 @@ def _messages_of(item: Json, record: Record, report: Report) -> Sequence[Message
             parts = tuple(_content(data))
             return [Message("user", parts, id=id)] if parts else []
         case "ai":
-            return _answer(data, id)
+            return _answer(data, id, partial(read_messages, "openai-responses", record=record, report=report))
         case "tool" if call := text_in(data, "tool_call_id"):
             artifact = data.get("artifact")
             result = ToolResult(
@@ -130,7 +131,7 @@ def _url_media(url: str, kind: str | None) -> list[ContentPart]:
     return [Text("[image]") if made is None else made]
 
 
-def _answer(data: Json, id: str | None) -> list[Message]:
+def _answer(data: Json, id: str | None, read_items: Callable[..., list[Message]]) -> list[Message]:
     about = data.get("response_metadata")
     info: Json = about if isinstance(about, dict) else {}
     name = text_in(info, "model_name") or text_in(info, "model")
@@ -142,7 +143,7 @@ def _answer(data: Json, id: str | None) -> list[Message]:
         parts.append(Thinking(text))
     content = data.get("content")
     for block in content if isinstance(content, list) else [content]:
-        parts += _answer_block(block, model)
+        parts += _answer_block(block, model, read_items)
     bad: dict[str, str] = {}
     calls = [*_calls(data.get("tool_calls"), bad), *_calls(data.get("invalid_tool_calls"), bad)]
     unique = {call.tool_call_id: call for call in reversed(calls)}
@@ -161,7 +162,7 @@ def _answer(data: Json, id: str | None) -> list[Message]:
     return [Message("assistant", tuple(parts), id=id, meta=meta)]
 
 
-def _answer_block(block: Any, model: ModelRef | None) -> list[Part]:
+def _answer_block(block: Any, model: ModelRef | None, read_items: Callable[..., list[Message]]) -> list[Part]:
     match block:
         case str() if block:
             return [Text(block)]
@@ -174,6 +175,9 @@ def _answer_block(block: Any, model: ModelRef | None) -> list[Part]:
             return [_thinking("", {"type": "redacted_thinking", "data": data}, model)]
         case {"type": "reasoning", "reasoning": str(text)}:
             return [Thinking(text)]
+        case {"type": "reasoning", "id": str()} if model is not None:  # an item of OpenAI's Responses API
+            made = read_items({"model": model.model, "input": [block]}, "openai")
+            return [part for message in made for part in message.parts]
     return []
 
 

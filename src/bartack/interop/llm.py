@@ -13,30 +13,31 @@ from msgspec.structs import replace
 
 from bartack.formats.usage import token_count
 from bartack.interop.message_list import media_of
-from bartack.interop.transcript import START, Files, Record, Report, Step, Transcript
+from bartack.interop.transcript import START, Files, Record, Report, Rows, Step, Transcript
 from bartack.interop.values import Json, ToolCallIds, parse_object, short_line, text_in, time_from_text, usage_of
 from bartack.nouns.entries import Fact, ModelChange, SessionHeader
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import ContentPart, FileRef, Part, Text, Thinking, ToolCall, ToolResult
 
-__all__ = ["LLM_QUERIES", "looks_like_llm", "read_llm"]
+__all__ = ["LLM_TABLES", "looks_like_llm", "read_llm"]
 
-LLM_QUERIES = {
-    "thread": "SELECT * FROM threads ORDER BY id",
-    "turn": "SELECT * FROM turns ORDER BY id",
-    "message": "SELECT hash AS id, * FROM messages ORDER BY rowid",
-    "part": "SELECT * FROM parts ORDER BY message_hash, position",
-    "part_fragment": (
-        'SELECT part_id || \'/\' || p."order" AS id, part_id, p."order", content FROM part_fragments p'
-        ' JOIN fragments f ON f.id = p.fragment_id ORDER BY part_id, p."order"'
-    ),
-    "attachment": "SELECT * FROM attachments ORDER BY id",
-    "conversation": "SELECT * FROM conversations ORDER BY id",
-    "response": "SELECT * FROM responses ORDER BY id",
-    "tool_call": "SELECT * FROM tool_calls ORDER BY id",
-    "tool_result": "SELECT * FROM tool_results ORDER BY id",
-    "prompt_attachment": (
-        "SELECT response_id || '/' || attachment_id AS id, * FROM prompt_attachments ORDER BY response_id, \"order\""
+_FRAGMENTS = 'response_id || \'/\' || t."order" AS id, response_id, t."order", content'
+_JOIN = "JOIN fragments f ON f.id = t.fragment_id"
+LLM_TABLES = {
+    "thread": Rows("threads"),
+    "turn": Rows("turns"),
+    "message": Rows("messages", "t.rowid", "hash AS id, t.*"),
+    "part": Rows("parts", "message_hash, position"),
+    "part_fragment": Rows("part_fragments", 'part_id, t."order"', _FRAGMENTS.replace("response_id", "part_id"), _JOIN),
+    "attachment": Rows("attachments"),
+    "conversation": Rows("conversations"),
+    "response": Rows("responses"),
+    "tool_call": Rows("tool_calls"),
+    "tool_result": Rows("tool_results"),
+    "prompt_fragment": Rows("prompt_fragments", 'response_id, t."order"', _FRAGMENTS, _JOIN),
+    "system_fragment": Rows("system_fragments", 'response_id, t."order"', _FRAGMENTS, _JOIN),
+    "prompt_attachment": Rows(
+        "prompt_attachments", 'response_id, "order"', "response_id || '/' || attachment_id AS id, t.*"
     ),
 }
 _PROVIDER = "llm"  # llm names models, and not who runs them
@@ -111,6 +112,8 @@ class _Database:
         self.responses = _grouped(tables["response"], "conversation_id")
         self.calls = _grouped(tables["tool_call"], "response_id")
         self.results = _grouped(tables["tool_result"], "response_id")
+        self.prompts = _grouped(tables["prompt_fragment"], "response_id")
+        self.systems = _grouped(tables["system_fragment"], "response_id")
         self.attached = _grouped(tables["prompt_attachment"], "response_id")
 
     def attachment(self, id: str | None) -> tuple[list[ContentPart], list[Record]]:
@@ -236,8 +239,7 @@ class _Thread(_Session):
         data: Json = payload if isinstance(payload, dict) else {}
         fragments = self._db.fragments[str(row.json.get("id"))]
         used = [fragment.record for fragment in fragments]
-        text = "\n".join([one for one in (fragment.text("content") for fragment in fragments) if one])
-        text = "\n".join(filter(None, [text, row.text("text")]))
+        text = _joined(fragments, row.text("text")) or ""
         match row.text("type"):
             case "text":
                 return [Text(text)] if text else [], used
@@ -252,6 +254,11 @@ class _Thread(_Session):
                 made, records = self._db.attachment(text_in(data, "attachment", "id"))
                 return list(made), records
         return [], used
+
+
+def _joined(fragments: Sequence[_Row], text: str | None) -> str | None:
+    """The text that the model received: fragments, and then what was written."""
+    return "\n".join(filter(None, [*(fragment.text("content") for fragment in fragments), text])) or None
 
 
 def _call(id: str, name: str, arguments: Any) -> ToolCall:
@@ -310,13 +317,15 @@ class _Conversation(_Session):
     def _response(self, row: _Row) -> None:
         records = [row.record]
         messages: list[Message] = []
-        system = row.text("system")
+        system = _joined(self._db.systems[row.id], row.text("system"))
         if system is not None and system != self._system:
             messages.append(Message("system", (Text(system),)))
             self._system = system
         results = self._db.results[row.id]
         messages += _messages("tool", [part for one in results for part in _old_result(one)])
-        prompt: list[Part] = [Text(text)] if (text := row.text("prompt")) else []
+        fragments = self._db.prompts[row.id]
+        records += [one.record for one in (*self._db.systems[row.id], *fragments)]
+        prompt: list[Part] = [Text(text)] if (text := _joined(fragments, row.text("prompt"))) else []
         for link in self._db.attached[row.id]:
             made, used = self._db.attachment(link.text("attachment_id"))
             prompt += made

@@ -15,14 +15,15 @@ a file is then the same whether it is imported once, or again and again while it
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 from bartack.nouns.entries import Fact, SessionHeader
+from bartack.nouns.messages import Message
 
-__all__ = ["START", "Files", "Outcome", "Problem", "Record", "Report", "Step", "Transcript", "line_records"]
+__all__ = ["START", "Files", "Outcome", "Problem", "Record", "Report", "Rows", "Step", "Transcript", "line_records"]
 
 Files = Mapping[str, bytes]  # the files of one session by their names, which use forward slashes
 
@@ -42,6 +43,19 @@ class Record(NamedTuple):
     data: bytes  # a line with its end, or a whole file
 
 
+class Rows(NamedTuple):
+    """The rows of a table, each of which is a record. They have a column `id`; `t` is the table in all expressions."""
+
+    table: str
+    order: str = "id"
+    columns: str = "t.*"
+    join: str = ""
+
+    def query(self, condition: str = "") -> str:
+        """The statement that selects them, or those of them that fulfil a condition."""
+        return f"SELECT {self.columns} FROM {self.table} t {self.join} {condition} ORDER BY {self.order}"
+
+
 class Step(NamedTuple):
     """Records, and the facts that they became."""
 
@@ -55,10 +69,10 @@ class Step(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A record that is damaged, or whose facts could not be used."""
+    """A record that is damaged, or of which a part is not understood."""
 
     file: str
-    place: int
+    place: int | None  # in the file; None: all of it
     what: str
 
 
@@ -78,6 +92,16 @@ class Report:
         self.add("damaged", "damaged")
         self.problems.append(Problem(record.file, record.place, what))
 
+    def lost(self, file: str, what: str) -> None:
+        """Count something that could not be read, so that there is no record of it."""
+        self.add("damaged", "damaged")
+        self.problems.append(Problem(file, None, what))
+
+    def left_out(self, record: Record, what: str) -> None:
+        """Count a piece of a record that is not understood; the rest of it is."""
+        self.add("content", "opaque")
+        self.problems.append(Problem(record.file, record.place, what))
+
     def total(self, outcome: Outcome) -> int:
         """The number of records with this outcome."""
         return sum(count for (_, each), count in self.counts.items() if each == outcome)
@@ -94,6 +118,20 @@ class Transcript:
     report: Report
     # False for a sub-agent whose records are in the file of the session that called it, and stored there.
     has_own_records: bool = True
+    copy_of: str | None = None  # the session here that it was exported from, if nothing was added to it since
+
+    def without_answer_since(self, time: datetime) -> "Transcript":
+        """The same transcript without an answer at its end that is newer than `time`: the program may be adding to it.
+
+        Imported now and again when it is longer, such an answer would be stored twice, the second time as a branch.
+        """
+        last = next((at for at in reversed(range(len(self.steps))) if self.steps[at].facts), None)
+        if last is None:
+            return self
+        facts, made_at = self.steps[last].facts, self.steps[last].time
+        is_answer = any(isinstance(fact, Message) and fact.role == "assistant" for fact in facts)
+        is_new = made_at is not None and made_at >= time
+        return replace(self, steps=self.steps[:last]) if is_answer and is_new else self
 
     @property
     def session_id(self) -> str:
@@ -108,9 +146,18 @@ class Transcript:
 
 
 def line_records(name: str, data: bytes) -> Iterator[Record]:
-    """The lines of a file, each with its newline. A last line without one may be torn."""
-    pieces = data.split(b"\n")
-    for place, piece in enumerate(pieces[:-1]):
-        yield Record(name, place, piece + b"\n")
-    if pieces[-1]:
-        yield Record(name, len(pieces) - 1, pieces[-1])
+    """The lines of a file, each with its newline. A last line without one may be torn. Blank lines are one record."""
+    place = start = blank = 0  # `blank`: the length of the blank lines before this one
+    for line in data.split(b"\n"):
+        end = start + len(line) + 1
+        if line and not line.isspace():
+            if blank:
+                yield Record(name, place, data[start - blank : start])
+                place, blank = place + 1, 0
+            yield Record(name, place, data[start:end])
+            place += 1
+        else:
+            blank += end - start
+        start = end
+    if blank and start - blank < len(data):
+        yield Record(name, place, data[start - blank :])

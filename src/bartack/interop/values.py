@@ -5,8 +5,11 @@ numbers beyond any float; objects nested hundreds of levels deep. Text is repair
 """
 
 import json
+import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -20,6 +23,7 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import MAX_DEPTH, is_within
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolCall
+from bartack.session.title import title_from
 
 __all__ = [
     "Json",
@@ -42,11 +46,13 @@ _MAX_INT = 2**63 - 1
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # among bytes whose digits are all zeros
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TITLE = 60  # characters, as in the sessions of the command line
+_KEYS = re.compile(r"[^.\[\]$]+")  # of a path such as $.messages[0].content
+_MAX_UNKNOWN = 100  # pieces of one record that are left out
 
 
 def parse_object(data: bytes) -> Json | str:
     """The JSON object in these bytes, fit to be stored; or what is wrong with them."""
+    data = data.removeprefix(BOM_UTF8)
     try:
         value = msgspec.json.decode(data)
     except RecursionError:
@@ -121,7 +127,7 @@ def text_in(value: Any, *keys: str) -> str | None:
 
 def short_line(text: str | None) -> str | None:
     """The beginning of the text on one line, as a title."""
-    return " ".join(text.split())[:_TITLE] or None if text else None
+    return title_from(text) if text else None
 
 
 _LEVELS = {"off": "none", "xhigh": "max"} | {name: name for name in ("none", "minimal", "low", "medium", "high", "max")}
@@ -176,17 +182,44 @@ def usage_of(
 
 
 def read_messages(format: str, body: Json, provider: str, record: Record, report: Report) -> list[Message]:
-    """The messages in a request body of this wire format; none, and a problem, if it is not one.
+    """The messages in a request body of this wire format, without what is not part of the format, which is reported.
 
-    Sources that store the messages of a provider's API are read by the reader of that API.
+    Sources that store the messages of a provider's API are read by the reader of that API. It names the place of what
+    it does not know; the block, item or message there is left out, and the others are read.
     """
     read = format_named(format).read_request
     assert read is not None
+    for _ in range(_MAX_UNKNOWN):
+        try:
+            return list(read(body, provider=provider, model_id="unknown").messages)
+        except PartValidationError as error:
+            rest = _without(body, error.path)
+            if rest is None:
+                report.damaged(record, str(error))
+                return []
+            report.left_out(record, str(error))
+            body = rest
+    report.damaged(record, "too much of it is unknown")
+    return []
+
+
+def _without(value: Any, path: str) -> Any:
+    """The value without the innermost element of a list on this path; None if there is none."""
+    keys = _KEYS.findall(path)
+    numbers = [place for place, key in enumerate(keys) if key.isdigit()]
     try:
-        return list(read(body, provider=provider, model_id="unknown").messages)
-    except PartValidationError as error:
-        report.damaged(record, str(error))
-        return []
+        return _removed(value, keys[: numbers[-1] + 1]) if numbers else None
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _removed(value: Any, keys: list[str]) -> Any:
+    key: Any = int(keys[0]) if isinstance(value, list) else keys[0]
+    if len(keys) == 1:
+        return [*value[:key], *value[key + 1 :]]
+    copy = value.copy()
+    copy[key] = _removed(value[key], keys[1:])
+    return copy
 
 
 class ToolCallIds:
@@ -204,7 +237,7 @@ class ToolCallIds:
     def calls(self, message: Message) -> Message:
         """The message with an id for each call that no other call of the session has."""
         parts = tuple(self._call(part) if isinstance(part, ToolCall) else part for part in message.parts)
-        return replace(message, parts=parts)
+        return message if all(map(is_, parts, message.parts)) else replace(message, parts=parts)
 
     def _call(self, call: ToolCall) -> ToolCall:
         id = original = call.tool_call_id
@@ -226,6 +259,8 @@ class ToolCallIds:
             id = self._open.pop(result.tool_call_id, None)
             if id is not None:
                 kept.append(result if id == result.tool_call_id else replace(result, tool_call_id=id))
+        if len(kept) == len(message.parts) and all(map(is_, kept, message.parts)):
+            return message
         return replace(message, parts=tuple(kept)) if kept else None
 
     def are_open(self, ids: Iterable[str]) -> bool:

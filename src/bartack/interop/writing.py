@@ -12,30 +12,38 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from bartack.formats.losses import Loss
-from bartack.interop.entries import record_of, source_records
+from bartack.interop.entries import record_of, source_files, source_records
 from bartack.interop.transcript import Record
-from bartack.interop.values import Json, parse_object
-from bartack.nouns.entries import Entry, Redaction, SessionHeader, branch
+from bartack.interop.values import Json, parse_object, text_in
+from bartack.nouns.entries import CompactionSummary, Custom, Entry, Redaction, SessionHeader, branch
+from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Part, ToolCall, ToolResult
 from bartack.session.redaction import visible
+from bartack.session.title import title_in, title_of
 
 __all__ = [
     "Exported",
     "Outgoing",
     "TranscriptWriter",
     "Written",
+    "export_mark",
     "exported",
     "json_document",
     "json_line",
+    "origin_id",
+    "session_ids",
     "time_text",
+    "with_bases",
     "with_call_ids",
+    "with_children",
     "with_lines",
     "written_anew",
 ]
@@ -48,7 +56,7 @@ class Outgoing(NamedTuple):
     entries: tuple[Entry, ...]  # one branch, in order, without redacted content
     started: datetime
     directory: str
-    title: str | None = None
+    title: str | None = None  # None: it has none, or the file that is continued has it already
     git_branch: str | None = None
     after: Json | None = None  # the last record of the file that is continued; None: the file is new
 
@@ -56,6 +64,13 @@ class Outgoing(NamedTuple):
     def messages(self) -> tuple[Message, ...]:
         """The messages, without those that only instruct the source program."""
         return tuple(entry.fact for entry in self.entries if isinstance(entry.fact, Message))
+
+    def kept_by(self, compaction: Entry) -> list[str]:
+        """The ids of the entries that a compaction keeps. The first of them may be one that is not written."""
+        assert isinstance(compaction.fact, CompactionSummary)
+        ids = [entry.id for entry in self.entries]
+        first = compaction.fact.first_kept_entry_id
+        return ids[ids.index(first) : ids.index(compaction.id)] if first in ids else []
 
 
 class Written(NamedTuple):
@@ -84,7 +99,9 @@ class TranscriptWriter(NamedTuple):
     folder: Callable[[Outgoing], str]  # in the home of the program
     resume: str  # the command; {id} is the session
     is_tree: bool  # whether a file can hold several branches
-    # The file with this name and content, and these records added; None if it has to be written anew.
+    # Whether a sub-agent is a session like any other, whose file names the one that called it.
+    has_agent_sessions: bool = False
+    # The file with this name and content, and these records added; None if it must be rewritten.
     joined: Callable[[str, bytes, bytes], bytes | None] = with_lines
     # What the program reads, made of its records, if these are not the files themselves.
     assembled: Callable[[dict[str, bytes]], dict[str, bytes]] | None = None
@@ -112,12 +129,13 @@ def exported(
     head: str | None = None,
     new_id: str,
     may_keep_id: bool = True,
+    may_keep_records: bool = True,
     directory: str | None = None,
 ) -> Exported:
     """A session in the format of this program. `entries` are those of all branches; `head` is the end of one of them.
 
-    A session of the same program keeps its records, and its id unless it must not (`may_keep_id`). `directory` is where
-    it will be continued, if not where it was.
+    A session of the same program keeps its records (`may_keep_records`), and its id unless it must not (`may_keep_id`).
+    `directory` is where it will be continued, if not where it was.
     """
     path = branch(entries, head or entries[-1].id)
     shown = visible(entries)
@@ -127,33 +145,33 @@ def exported(
         outgoing = outgoing._replace(directory=directory)
     header = path[0].fact
     is_own = isinstance(header, SessionHeader) and header.origin == agent
-    if not is_own or any(isinstance(entry.fact, Redaction) for entry in entries):
-        return _written(writer, outgoing, {})
+    if not is_own or not may_keep_records or any(isinstance(entry.fact, Redaction) for entry in entries):
+        return _written(writer, outgoing)
     kept = source_records(entries)
-    # A file is read to its end, which decides about the branch unless the file is a tree.
-    if not kept or (not writer.is_tree and kept[-1][0].id not in on_path):
-        return _written(writer, outgoing, {})
+    # A file is read to its end, which decides about the branch. In a tree, that can be what was added to another one.
+    is_other = bool(kept) and kept[-1][0].id not in on_path and (not writer.is_tree or _is_imported(path, head))
+    if not kept or is_other:
+        return _written(writer, outgoing)
     return _continued(writer, outgoing, path, kept, may_keep_id=may_keep_id)
 
 
 def _outgoing(entries: tuple[Entry, ...], id: str) -> Outgoing:
     header = entries[0].fact
     about = (header.metadata if isinstance(header, SessionHeader) else None) or {}
-    title = header.title if isinstance(header, SessionHeader) else None
     directory, git_branch = about.get("directory"), about.get("gitBranch")
     return Outgoing(
         id,
         entries,
         entries[0].timestamp,
         directory if isinstance(directory, str) else "/",
-        title,
+        title_in(entries),
         git_branch if isinstance(git_branch, str) else None,
     )
 
 
-def _written(writer: TranscriptWriter, outgoing: Outgoing, files: Mapping[str, bytes]) -> Exported:
+def _written(writer: TranscriptWriter, outgoing: Outgoing) -> Exported:
     written = writer.write(outgoing)
-    data = {**files, written.name: written.data, **written.more}
+    data = {written.name: _marked(writer, written.name, written.data, outgoing), **written.more}
     return Exported(written.id or outgoing.id, data, writer.folder(outgoing), False, written.losses, outgoing.directory)
 
 
@@ -165,29 +183,158 @@ def _continued(
     *,
     may_keep_id: bool,
 ) -> Exported:
-    """The records of the source, followed by what was added here."""
+    """The records of the source, followed by what was added here.
+
+    The whole file is rewritten if a compaction that was added keeps messages of the source, which are not new.
+    """
     last = max((place for place, entry in enumerate(path) if record_of(entry) is not None), default=0)
     imported = {entry.id for entry in path[: last + 1]}
     new = tuple(entry for entry in outgoing.entries if entry.id not in imported)
+    compactions = [entry.fact for entry in new if isinstance(entry.fact, CompactionSummary)]
+    if any(compaction.first_kept_entry_id in imported for compaction in compactions):
+        return _written(writer, outgoing)
     old_id = _source_id(outgoing.entries[0])
     files: dict[str, bytes] = {}
     for _, record in kept:
         files[record.file] = files.get(record.file, b"") + record.data
     id = old_id if may_keep_id else outgoing.id
     if not may_keep_id:
-        files = {_renamed(name, old_id, id): data.replace(old_id.encode(), id.encode()) for name, data in files.items()}
-    added = outgoing._replace(id=id, entries=new, after=_last_record(path[: last + 1]))
+        files = _with_id(files, old_id, id)
+    title = outgoing.title if _is_renamed_here(outgoing.entries) else None
+    added = outgoing._replace(id=id, entries=new, title=title, after=_last_record(path[: last + 1]))
+    name = next(iter(files))
     if not added.messages:
         made = files if writer.assembled is None else writer.assembled(files)
         is_exact = may_keep_id and [*made.values()] == [*files.values()]
+        if not may_keep_id and name in made:
+            made[name] = _marked(writer, name, made[name], outgoing)
         return Exported(id, made, writer.folder(added), is_exact, (), added.directory)
-    name = next(iter(files))
     written = writer.write(added)
     joined = writer.joined(name, files[name], written.data)
     if joined is None:
-        return _written(writer, outgoing, {})
-    files[name] = joined
+        return _written(writer, outgoing)
+    files[name] = _marked(writer, name, joined, outgoing)
     return Exported(id, files, writer.folder(added), False, written.losses, added.directory)
+
+
+def _is_imported(path: Sequence[Entry], head: str | None) -> bool:
+    """Whether a branch that was asked for has no messages but those of its source."""
+    last = max((place for place, entry in enumerate(path) if record_of(entry) is not None), default=0)
+    return head is not None and not any(isinstance(entry.fact, Message) for entry in path[last:])
+
+
+def _is_renamed_here(entries: Sequence[Entry]) -> bool:
+    """Whether the session has a title that is not from its program."""
+    titled = next((entry.fact for entry in reversed(entries) if title_of(entry.fact) is not None), None)
+    return isinstance(titled, Custom) and "origin" not in titled.data
+
+
+def _with_id(files: Mapping[str, bytes], old_id: str, id: str) -> dict[str, bytes]:
+    """The files of a session under another id."""
+    return {_renamed(name, old_id, id): data.replace(old_id.encode(), id.encode()) for name, data in files.items()}
+
+
+def with_children(
+    made: Exported,
+    agent: str,
+    writer: TranscriptWriter,
+    entries: Sequence[Entry],
+    children: Sequence[Sequence[Entry]],
+    *,
+    may_keep_id: bool = True,
+) -> Exported:
+    """The export of a session with those of its sub-agents, if they are of the same program.
+
+    Sub-agents of other programs are listed: they are sessions, and can be exported like any other.
+    """
+    old_id = _source_id(entries[0])
+    files, losses = dict(made.files), list(made.losses)
+    ids = {old_id: made.id}  # of the session, and of sub-agents that are sessions of their own
+    own_ids = dict.fromkeys(files, old_id)  # by file
+    for child in children:
+        header = child[0].fact
+        is_own = isinstance(header, SessionHeader) and header.origin == agent
+        is_redacted = any(isinstance(entry.fact, Redaction) for entry in child)
+        records = source_records(child) if is_own else []
+        if is_own and not records:  # they are among those of the session
+            continue
+        if records and not is_redacted and all(record.file.startswith(f"{old_id}/") for _, record in records):
+            files |= _with_id(source_files(child), old_id, made.id)
+        elif records and not is_redacted and writer.has_agent_sessions:
+            own_id = derived_id(made.id, child[0].session_id)
+            part = exported(child, agent, writer, new_id=own_id, may_keep_id=may_keep_id)
+            files |= part.files
+            losses += part.losses
+            ids[_source_id(child[0])] = part.id
+            own_ids |= dict.fromkeys(part.files, _source_id(child[0]))
+        else:
+            why = f"it is a session of its own; export {child[0].session_id} as well"
+            losses.append(Loss("", "session of a sub-agent", why))
+    if len(ids) > 1:
+        for name, own_id in own_ids.items():
+            for old, new in ids.items():
+                if old != own_id:  # in its own file, only the mark of the export has it
+                    files[name] = files[name].replace(old.encode(), new.encode())
+    return made._replace(files=files, losses=tuple(losses))
+
+
+def with_bases(
+    made: Exported, base_of: Callable[[bytes], str | None], origins: Sequence[Sequence[Entry]], known: Sequence[str]
+) -> Exported | None:
+    """The export with the files that it continues, which are those of its origins; None if one is missing.
+
+    `known` are the names of files that the program has already.
+    """
+    files = dict(made.files)
+    others = {name: data for entries in origins for name, data in source_files(entries).items()}
+    waiting = list(files.values())
+    for data in waiting:
+        pattern = base_of(data)
+        if pattern is None or any(fnmatchcase(name, pattern) for name in (*files, *known)):
+            continue
+        name = next((name for name in others if fnmatchcase(name, pattern)), None)
+        if name is None:
+            return None
+        files[name] = others[name]
+        waiting.append(others[name])
+    return made._replace(files=files)
+
+
+def origin_id(entries: Sequence[Entry]) -> str | None:
+    """The session that this one continues."""
+    header = entries[0].fact
+    return text_in(header.metadata, "forkedFrom") if isinstance(header, SessionHeader) else None
+
+
+def session_ids(entries: Sequence[Entry]) -> list[str]:
+    """The sessions of the sub-agents that a session called."""
+    results = (result for entry in entries if isinstance(entry.fact, Message) for result in entry.fact.tool_results)
+    found = (text_in(result.metadata, "sessionId") for result in results)
+    return list(dict.fromkeys(id for id in found if id is not None and id != entries[0].session_id))
+
+
+# -- recognising exports
+
+_MARK = "bartackExport"  # a field of the last line that was written: the session that it is from
+
+
+def _marked(writer: TranscriptWriter, name: str, data: bytes, outgoing: Outgoing) -> bytes:
+    """Lines that an import recognises as an export of this session. No program minds one more field."""
+    lines, _, last = data.rstrip().rpartition(b"\n")
+    if not writer.resume or not name.endswith(".jsonl") or not isinstance(parse_object(last), dict):
+        return data
+    mark = json.dumps({_MARK: outgoing.entries[0].session_id}, separators=(",", ":"))[1:].encode()
+    return b"".join((lines, b"\n" if lines else b"", last[:-1], b"," if last[1:-1].strip() else b"", mark, b"\n"))
+
+
+def export_mark(data: bytes) -> tuple[str, bool] | None:
+    """The session that a file was exported from, and whether nothing was added since; None for any other file."""
+    place = data.rfind(f'"{_MARK}":"'.encode())
+    if place < 0:
+        return None
+    line, _, rest = data[data.rfind(b"\n", 0, place) + 1 :].partition(b"\n")
+    id = text_in(parse_object(line), _MARK)
+    return None if id is None else (id, not rest.strip())
 
 
 def _source_id(header: Entry) -> str:

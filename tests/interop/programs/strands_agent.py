@@ -1,5 +1,7 @@
 """An agent of strands-agents, for `make interop`: its session is a folder in HOME. Runs in the environment of strands.
 
+The conversation manager is the one that the session names, as strands demands; a new session has the default one.
+
 python strands_agent.py SESSION PROMPT
 """
 
@@ -8,6 +10,7 @@ import subprocess
 import sys
 
 from strands import Agent, tool  # type: ignore[import-not-found]
+from strands.agent import conversation_manager  # type: ignore[import-not-found]
 from strands.models.anthropic import AnthropicModel  # type: ignore[import-not-found]
 from strands.session.file_session_manager import FileSessionManager  # type: ignore[import-not-found]
 
@@ -27,4 +30,13 @@ model = AnthropicModel(
     client_args={"api_key": "x", "base_url": os.environ["ANTHROPIC_BASE_URL"]}, model_id="claude-mock", max_tokens=4096
 )
 sessions = FileSessionManager(session_id=session, storage_dir=os.environ["HOME"])
-Agent(model=model, tools=[tool(shell)], session_manager=sessions, callback_handler=None)(prompt)
+stored = sessions.read_agent(session, "default")
+name = stored.conversation_manager_state["__name__"] if stored is not None else "SlidingWindowConversationManager"
+manager = getattr(conversation_manager, name)()
+Agent(
+    model=model,
+    tools=[tool(shell)],
+    session_manager=sessions,
+    callback_handler=None,
+    conversation_manager=manager,
+)(prompt)

@@ -1,6 +1,6 @@
 """The lines of a file of Claude Code, parsed, and grouped into answers."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +8,7 @@ from bartack.interop.transcript import Record
 from bartack.interop.values import Json, text_in
 from bartack.nouns.json_values import json_text
 
-__all__ = ["SYNTHETIC", "Answer", "Line", "answers_of", "is_prompt", "tool_results_in"]
+__all__ = ["SYNTHETIC", "Answer", "Line", "answers_of", "blocks_of", "is_prompt", "tool_results_in"]
 
 SYNTHETIC = "<synthetic>"  # the model of answers that the program wrote itself
 
@@ -27,7 +27,7 @@ class Line:
         self.is_sidechain = json.get("isSidechain") is True
         message = json.get("message")
         self.message: Json = message if isinstance(message, dict) else {}
-        self.blocks = _blocks(self.message.get("content"))
+        self.blocks = blocks_of(self.message.get("content"))
 
     @property
     def has_null_parent(self) -> bool:
@@ -41,11 +41,16 @@ class Line:
         return f"{self.type or 'no type'}/{detail}" if detail else self.type or "no type"
 
 
-def _blocks(content: Any) -> list[Json]:
+def blocks_of(content: Any) -> list[Json]:
     """The blocks of a message; text is short for one of them."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    found = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return [{**block, "input": {}} if _has_no_input(block) else block for block in found]
+
+
+def _has_no_input(block: Json) -> bool:
+    return block.get("type") == "tool_use" and block.get("input") is None
 
 
 def tool_results_in(line: Line) -> list[str]:
@@ -67,12 +72,16 @@ class Answer:
 
     lines: list[Line]
     blocks: list[Json] = field(default_factory=list)
-    _keys: set[str] = field(default_factory=set)
+    _keys: set[Hashable] = field(default_factory=set)
 
     def add(self, line: Line) -> None:
         """Add the blocks of a line that are new; some versions wrote an answer twice."""
-        self.blocks += [block for block in line.blocks if not self.has(block)]
-        self._keys.update(map(_key, line.blocks))
+        self.lines.append(line)
+        for block in line.blocks:
+            key = _key(block)
+            if key not in self._keys:
+                self._keys.add(key)
+                self.blocks.append(block)
 
     def has(self, block: Json) -> bool:
         """Whether it has the block already."""
@@ -87,10 +96,16 @@ class Answer:
         return next((line.message[name] for line in reversed(self.lines) if line.message.get(name) is not None), None)
 
 
-def _key(block: Json) -> str:
+def _key(block: Json) -> Hashable:
     """What identifies a block: the id of a call, or its content."""
-    id = block.get("id")
-    return f"id:{id}" if isinstance(id, str) else json_text(block)
+    match block:
+        case {"id": str(id)}:
+            return "id", id
+        case {"type": "text", "text": str(text)} if len(block) == 2:
+            return "text", text
+        case {"type": "thinking", "thinking": str(text), "signature": str(signature)} if len(block) == 3:
+            return "thinking", text, signature
+    return json_text(block)
 
 
 def answers_of(lines: Sequence[Line]) -> dict[int, Answer]:
@@ -111,7 +126,6 @@ def answers_of(lines: Sequence[Line]) -> dict[int, Answer]:
             answer = Answer([])
             if id is not None:
                 latest[id] = answer
-        answer.lines.append(line)
         answer.add(line)
         found[line.record.place] = answer
     return found

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from operator import is_
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,6 +16,7 @@ from bartack.interop.claude_code.lines import (
     Answer,
     Line,
     answers_of,
+    blocks_of,
     is_prompt,
 )
 from bartack.interop.transcript import START, Files, Record, Report, Step, Transcript
@@ -49,6 +51,9 @@ _PROGRAM_TEXT = re.compile(
 _STATUS = re.compile(r"API Error: (\d{3})\b")
 _REJECTED = "The user doesn't want to proceed with this tool use"
 _CALLS_OF_AGENTS = ("Task", "Agent")
+_ABOUT = (("directory", "cwd"), ("gitBranch", "gitBranch"), ("version", "version"))
+_TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}  # the best first
+_SUBAGENTS = "subagents"  # the folder of their files
 
 
 def looks_like_claude_code(name: str, head: bytes) -> bool:
@@ -78,7 +83,7 @@ def _read(agent: str, files: Files) -> list[Transcript]:
     report = Report()
     lines = [Line(*parsed) for parsed in parse_lines(name, files[name], report)]
     first = next((line for line in lines if line.uuid is not None), None)
-    is_agent = first is not None and first.is_sidechain
+    is_agent = (first is not None and first.is_sidechain) or PurePosixPath(name).parent.name == _SUBAGENTS
     session = text_in(next((line.json for line in lines if "sessionId" in line.json), {}), "sessionId")
     id = _session_id(name, session if is_agent else None)
     main = _Conversation(agent, id, lines, report, is_agent=is_agent)
@@ -100,7 +105,7 @@ def _read(agent: str, files: Files) -> list[Transcript]:
 def _session_id(name: str, outer: str | None) -> str:
     """The name of the file; for a sub-agent, after that of the session that called it."""
     path = PurePosixPath(name)
-    if path.parent.name == "subagents":
+    if path.parent.name == _SUBAGENTS:
         return f"{path.parent.parent.name}/{path.stem}"
     return path.stem if outer is None or path.stem == outer else f"{outer}/{path.stem}"
 
@@ -132,19 +137,20 @@ def _about_fork(agent: str, lines: Sequence[Line]) -> Json:
 def _header(agent: str, lines: Sequence[Line], about: Json, *, skip_sidechains: bool) -> SessionHeader:
     metadata: Json = {"program": agent}
     titles: dict[str, str] = {}
+    uuids = {line.uuid for line in lines}
     for line in lines:
         if skip_sidechains and line.is_sidechain:
             continue
-        for key, field in (("directory", "cwd"), ("gitBranch", "gitBranch"), ("version", "version")):
+        for key, field in _ABOUT:
             if key not in metadata and (text := text_in(line.json, field)):
                 metadata[key] = text
-        for kind, field in (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary")):
-            if line.type == kind and (text := text_in(line.json, field)):
-                titles[kind] = text
+        if line.type in _TITLES and (text := text_in(line.json, _TITLES[line.type])):
+            leaf = text_in(line.json, "leafUuid")  # of a summary; some are about other sessions of the project
+            if leaf is None or leaf in uuids:
+                titles[line.type] = text
         if "prompt" not in titles and is_prompt(line) and not _is_written_by_program(line):
             titles["prompt"] = " ".join(text for block in line.blocks if (text := text_in(block, "text")))
-    kinds = ("custom-title", "ai-title", "summary", "prompt")
-    title = next((titles[kind] for kind in kinds if titles.get(kind)), None)
+    title = next((titles[kind] for kind in (*_TITLES, "prompt") if titles.get(kind)), None)
     return SessionHeader(title=short_line(title), origin=agent, metadata=metadata | about)
 
 
@@ -177,7 +183,7 @@ class _Conversation:
         self._turns: list[int] = []  # of each step: the step of its turn
         self._ends: dict[int, int] = {}  # of each turn: the last step that hangs on it
         self._step_of: dict[str, int] = {}  # by uuid
-        self._prompts: dict[str, str] = {}  # what sub-agents were asked -> the call
+        self._prompts: dict[str, list[str]] = {}  # what sub-agents were asked -> calls whose sidechain has not begun
         self._chains: dict[str, int] = {}  # uuid of a line in a sidechain -> its index
 
     def steps(self) -> list[Step]:
@@ -207,7 +213,8 @@ class _Conversation:
 
     def _add(self, lines: Sequence[Line], facts: Sequence[Fact], *, is_turn: bool, refers_to: int | None = None) -> int:
         number = len(self._steps)
-        parent = self._parent_of(lines[0])
+        is_result = any(isinstance(fact, Message) and fact.tool_results for fact in facts)
+        parent = self._parent_of(lines[0], is_result=is_result)
         records = tuple(line.record for line in lines)
         time = next((time for line in lines if (time := time_from_text(line.json.get("timestamp")))), None)
         self._steps.append(Step(tuple(facts), records, time, parent, refers_to))
@@ -220,16 +227,31 @@ class _Conversation:
                 self._step_of[line.uuid] = number
         return number
 
-    def _parent_of(self, line: Line) -> int | None:
-        """The step that a line follows if it goes back in the conversation; None if it continues it."""
-        if not self._steps or line.uuid is None or _is_compaction(line):
+    def _parent_of(self, line: Line, *, is_result: bool) -> int | None:
+        """The step that a line follows if it goes back in the conversation; None if it continues it.
+
+        A result continues it even if other lines were written since its call, and so does a compaction.
+        """
+        if not self._steps or line.uuid is None:
             return None
-        if line.has_null_parent:
+        is_compaction = _is_compaction(line)
+        if line.has_null_parent and not is_compaction:
             return START if self._step_of else None
-        above = None if line.parent is None else self._step_of.get(line.parent)
+        parent = text_in(line.json, "logicalParentUuid") if is_compaction else line.parent
+        above = None if parent is None else self._step_of.get(parent)
         if above is None or self._turns[above] == self._turns[-1]:
             return None
+        if (is_result or is_compaction) and self._is_on_branch(above):
+            return None
         return self._ends[self._turns[above]]
+
+    def _is_on_branch(self, step: int) -> bool:
+        """Whether the conversation, as it is now, has this step."""
+        at = len(self._steps) - 1
+        while at > step:
+            parent = self._steps[at].parent
+            at = at - 1 if parent is None else parent
+        return at == step
 
     def _note(self, line: Line) -> None:
         """Keep a line that is not understood, or not part of this conversation."""
@@ -252,8 +274,10 @@ class _Conversation:
     def _facts_of(self, line: Line) -> list[Fact]:
         """What an attachment says that a person wrote or chose; all others are injected by the program itself."""
         attachment = line.json.get("attachment")
-        if line.kind == "attachment/queued_command" and (prompt := text_in(attachment, "prompt")):
-            return [self._stamped(line, Message("user", (Text(prompt),)))]
+        if line.kind == "attachment/queued_command" and isinstance(attachment, dict):
+            is_notice = text_in(attachment, "commandMode") == "task-notification"
+            prompts = self._read("user", blocks_of(attachment.get("prompt")), line, "")
+            return [self._stamped(line, _marked(one, synthetic=is_notice)) for one in prompts if one.role == "user"]
         if line.kind == "attachment/file" and (text := text_in(attachment, "content", "file", "content")):
             path = text_in(attachment, "filename") or text_in(attachment, "content", "file", "filePath") or "file"
             return [self._stamped(line, Message("user", (Text(f"{path}:\n{text}", synthetic=True),)))]
@@ -279,17 +303,15 @@ class _Conversation:
         if not message or message[0].role != "assistant":
             return []
         made = self._calls.calls(message[0])
-        if name == SYNTHETIC:
-            parts = tuple(replace(part, synthetic=True) if isinstance(part, Text) else part for part in made.parts)
-            made = replace(made, parts=parts)
+        made = _marked(made, synthetic=name == SYNTHETIC)
         for call in made.tool_calls:
             if call.tool_name in _CALLS_OF_AGENTS and (prompt := text_in(call.arguments, "prompt")):
-                self._prompts[prompt] = call.tool_call_id
+                self._prompts.setdefault(prompt, []).append(call.tool_call_id)
         facts: list[Fact] = []
         if model is not None and self._model not in (None, model):
             facts.append(ModelChange(model, self._model))
         self._model = model or self._model
-        return [*facts, self._stamped(answer.lines[0], replace(made, meta=_meta(answer, model)))]
+        return [*facts, self._stamped(answer.lines[0], made, meta=_meta(answer, model))]
 
     def _user(self, line: Line) -> None:
         if line.json.get("isCompactSummary") is True:
@@ -310,11 +332,8 @@ class _Conversation:
                 if results is not None:
                     facts.append(self._stamped(line, results, number))
                 continue
-            parts = tuple(
-                replace(part, synthetic=is_synthetic, ignored=is_hidden) if isinstance(part, Text) else part
-                for part in message.parts
-            )
-            facts.append(self._stamped(line, replace(message, parts=parts), number))
+            shown = _marked(message, synthetic=is_synthetic, ignored=is_hidden)
+            facts.append(self._stamped(line, shown, number))
             if message.text.startswith(_INTERRUPTED):
                 facts.append(RunEnded("aborted", reason="user"))
         return facts
@@ -332,7 +351,7 @@ class _Conversation:
             if result.is_error and isinstance(result.content, str) and result.content.startswith(_REJECTED):
                 result = replace(result, error_code=ErrorCode.TOOL_DENIED)
             results.append(result)
-        return replace(message, parts=tuple(results))
+        return message if all(map(is_, results, message.parts)) else replace(message, parts=tuple(results))
 
     def _sidechain_of(self, call_id: str) -> str | None:
         return next((f"{self._agent}:{id}" for id, _, call in self.sidechains if call == call_id), None)
@@ -362,13 +381,16 @@ class _Conversation:
     def _add_to_sidechain(self, line: Line) -> None:
         """Add a line of a sub-agent to the chain that it follows, or begin one."""
         index = None if line.parent is None else self._chains.get(line.parent)
+        if index is None and line.uuid is not None:
+            index = self._chains.get(line.uuid)  # a line that is repeated
         if index is None and line.uuid is None and self.sidechains:
             index = len(self.sidechains) - 1
         if index is None:
             index = len(self.sidechains)
             prompt = "".join(text for block in line.blocks if (text := text_in(block, "text")))
             id = f"{self._id}/sidechain-{line.uuid or line.record.place}"
-            self.sidechains.append((id, [], self._prompts.get(prompt)))
+            calls = self._prompts.get(prompt)
+            self.sidechains.append((id, [], calls.pop(0) if calls else None))
         self.sidechains[index][1].append(line)
         if line.uuid is not None:
             self._chains[line.uuid] = index
@@ -379,17 +401,25 @@ class _Conversation:
         body: Json = {"model": model or "unknown", "messages": [{"role": role, "content": blocks}]}
         return read_messages(_FORMAT, body, _PROVIDER, line.record, self.report) if blocks else []
 
-    def _stamped(self, line: Line, message: Message, number: int = 0) -> Message:
+    def _stamped(self, line: Line, message: Message, number: int = 0, **fields: Any) -> Message:
         uuid = line.uuid
         id = None if uuid is None else f"{uuid}/{number}" if number else uuid
-        return replace(message, id=id, timestamp=time_from_text(line.json.get("timestamp")))
+        return replace(message, id=id, timestamp=time_from_text(line.json.get("timestamp")), **fields)
+
+
+def _marked(message: Message, *, synthetic: bool = False, ignored: bool = False) -> Message:
+    """The message, with what is known about its texts."""
+    if not synthetic and not ignored:
+        return message
+    parts = (
+        replace(part, synthetic=synthetic, ignored=ignored) if isinstance(part, Text) else part
+        for part in message.parts
+    )
+    return replace(message, parts=tuple(parts))
 
 
 def _is_compaction(line: Line) -> bool:
     return line.kind == "system/compact_boundary" or line.json.get("isCompactSummary") is True
-
-
-_TITLES = ("summary", "custom-title", "ai-title")
 
 
 def _preserved(details: Json) -> list[str]:
@@ -408,7 +438,7 @@ def _meta(answer: Answer, model: ModelRef | None) -> Meta:
     return Meta(
         model=model,
         response_id=text_in(answer.last.message, "id"),
-        usage=None if model is None else _usage(answer.field("usage")),
+        usage=None if answer.field("model") == SYNTHETIC else _usage(answer.field("usage")),
         cost_usd=sum(costs) if costs else None,
         finish_reason=None if raw is None else FINISH_REASONS.get(raw, "other"),
         raw_finish_reason=raw,

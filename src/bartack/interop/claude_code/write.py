@@ -66,7 +66,7 @@ class _Writer:
                     self._add(entry, "assistant", {"message": self._answer(entry, [text], None), **error})
                 case _:
                     pass
-        if outgoing.after is None and outgoing.title:
+        if outgoing.title:
             self._lines.append({"type": "custom-title", "customTitle": outgoing.title, "sessionId": outgoing.id})
         return self._lines
 
@@ -128,9 +128,7 @@ class _Writer:
 
     def _compaction(self, entry: Entry, compaction: CompactionSummary) -> None:
         """The boundary and the summary. The messages that are kept are named, and not repeated."""
-        ids = list(self._uuids)
-        first = compaction.first_kept_entry_id
-        kept = [self._uuids[id] for id in ids[ids.index(first) :]] if first in self._uuids else []
+        kept = [self._uuids[id] for id in self._outgoing.kept_by(entry) if id in self._uuids]
         summary = derived_id(entry.id, "summary")
         details: Json = {"trigger": "auto", "preTokens": compaction.tokens_before or 0}
         if kept:

@@ -8,7 +8,7 @@ for the screen, of which only usage, errors, interruptions and the status of com
   is not from the model.
 - A compaction has the list of messages that replaces the context.
 - ``thread_rolled_back`` removes the last turns: what follows is a branch.
-- A fork has only its own lines, and names the file and the line where it begins (`base_of`).
+- A fork has only its own lines, and names the file and the line where it begins (`base_of`). That file can be a fork.
 - A sub-agent has a file of its own, which names the session that called it.
 - A file that has no items at all, such as that of a review, is read from its events (`bartack.interop.codex.events`).
 """
@@ -53,11 +53,13 @@ from bartack.nouns.parts import Part, Text, ToolResult
 __all__ = ["base_of", "looks_like_codex", "read_codex"]
 
 _RECOGNISED = re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item|turn_context|event_msg)"')
+_BARE = re.compile(rb'\{\s*"id"\s*:\s*"[^"]*"\s*,\s*"timestamp"\s*:')  # the first line before 0.32
 _THREAD = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _INJECTED = re.compile(
     r"\s*<(environment_context|user_instructions|permissions|skills_instructions|INSTRUCTIONS)|# AGENTS.md"
 )
-_NOTICES = ("<turn_aborted>", "<subagent_notification>")  # text in the role of the user that the model needs
+# Text in the role of the user that Codex wrote and the model needs, such as <turn_aborted>: one element.
+_NOTICE = re.compile(r"\s*<([a-z]+_[a-z_]+|skill)\b[^>]*>.*</\1>\s*", re.DOTALL)
 _REQUEST = "## My request for Codex:\n"  # after what older versions add about the editor
 # Results have no flag for errors; these are the texts of Codex itself.
 _FAILED = re.compile(
@@ -79,43 +81,61 @@ _FIELDS = {
     "custom_tool_call_output": ("call_id", "output"),
     "tool_search_output": ("call_id", "status", "execution", "tools"),
 }
+_KEPT = 80_000  # characters of prompts that a compaction of the first versions keeps: 20,000 tokens
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
+_ENCRYPTED = ("compaction", "context_compaction")  # summaries that only OpenAI can read
 
 
 def looks_like_codex(name: str, head: bytes) -> bool:
     """Whether a file is a rollout, by its first lines."""
-    return name.endswith(".jsonl") and _RECOGNISED.search(head) is not None
+    is_bare = name.startswith("rollout-") and _BARE.match(head) is not None
+    return name.endswith(".jsonl") and (is_bare or _RECOGNISED.search(head) is not None)
 
 
 def base_of(data: bytes) -> str | None:
     """The pattern of the file that a fork continues; None if the file is complete."""
     first = parse_object(data.partition(b"\n")[0]) if b'"history_base"' in data else ""
     base = text_in(first, "payload", "history_base", "thread_id")
-    return f"rollout-*{base}*.jsonl*" if base is not None and _THREAD.fullmatch(base) else None
+    return f"rollout-*{base}.jsonl*" if base is not None and _THREAD.fullmatch(base) else None
 
 
 def read_codex(files: Files) -> list[Transcript]:
-    """The session in the first file. Another file is the one that it continues."""
+    """The session in the first file. The next file is the one that it continues, and so on."""
     if not files:
         return []
     name, *others = files
     report = Report()
     lines = [_Line(*parsed) for parsed in parse_lines(name, files[name], report)]
-    meta = next((line.payload for line in lines if line.type == "session_meta"), {})
-    base = meta.get("history_base")
-    before: list[_Line] = []
-    if isinstance(base, dict):
-        end = token_count(base.get("end_ordinal_exclusive")) or 0
-        found = [_Line(None, json) for other in others[:1] for _, json in parse_lines(other, files[other], Report())]
-        before = found[:end]
-        if len(found) < end:
-            report.problems.append(Problem(name, 0, "the session that this one continues is missing or incomplete"))
+    meta = _meta_in(lines)
+    before, is_whole = _continued(meta, [files[other] for other in others])
+    if not is_whole:
+        report.problems.append(Problem(name, 0, "the session that this one continues is missing or incomplete"))
     has_items = any(line.type == "response_item" for line in (*before, *lines))
     conversation = _Conversation(report, b"" if has_items else b"events")
     conversation.add(before)
     conversation.add(lines if has_items else _from_events(lines))
-    title = conversation.title or short_line(text_in(meta, "title"))
-    return [Transcript("codex", _session_id(name), _header(meta, title), conversation.steps, report)]
+    header = _header(meta, short_line(conversation.title or text_in(meta, "title")))
+    return [Transcript("codex", _session_id(name), header, conversation.steps, report)]
+
+
+def _meta_in(lines: Sequence["_Line"]) -> Json:
+    return next((line.payload for line in lines if line.type == "session_meta"), {})
+
+
+def _continued(meta: Json, files: Sequence[bytes]) -> tuple[list["_Line"], bool]:
+    """The lines of the sessions that one continues, the oldest first, and whether these are all."""
+    segments: list[list[_Line]] = []
+    base, is_whole = meta.get("history_base"), True
+    for data in files:
+        if not isinstance(base, dict):
+            break
+        lines = [_Line(None, json) for _, json in parse_lines("", data, Report())]
+        end = token_count(base.get("end_ordinal_exclusive")) or 0
+        numbers = [token_count(line.json.get("ordinal"), place) or 0 for place, line in enumerate(lines)]
+        segments.append([line for number, line in zip(numbers, lines, strict=True) if number < end])
+        is_whole &= end - 1 in numbers
+        base = _meta_in(lines).get("history_base")
+    return [line for segment in reversed(segments) for line in segment], is_whole and not isinstance(base, dict)
 
 
 def _session_id(name: str) -> str:
@@ -192,46 +212,74 @@ class _Answer:
 
     def __init__(self) -> None:
         self.lines: list[_Line] = []
-        self.usage_line: _Line | None = None
+        self.usage_line: _Line | None = None  # if it comes after the items
         self.usage: Any = None
         self.response_id: str | None = None
 
 
-def _answers_of(lines: Sequence[_Line]) -> tuple[dict[int, _Answer], set[int]]:
-    """The answer of each line of the model, by index, and the indexes of the lines with the usage of one."""
-    answers: dict[int, _Answer] = {}
-    usages: set[int] = set()
-    answer: _Answer | None = None
-    is_open = False
-    for index, line in enumerate(lines):
-        usage, response_id = _usage_in(line)
+class _Answers:
+    """Joins the items of each response, and finds its usage, which may be reported again without a new response.
+
+    Items are stored as they arrive, followed by the usage of the response. The first versions stored them when all
+    calls were done: after the usage, and each call with its result after it.
+    """
+
+    def __init__(self, lines: Sequence[_Line]) -> None:
+        self.of: dict[int, _Answer] = {}  # of each line of the model, by index
+        self.usages: set[int] = set()  # the indexes of the lines with the usage of an answer before them
+        self._is_late = _stores_items_late(lines)
+        self._answer: _Answer | None = None
+        self._is_open = False
+        self._total: Any = None
+        self._early: Json | None = None  # the usage of the items that follow
+        for index, line in enumerate(lines):
+            self._add(index, line)
+
+    def _add(self, index: int, line: _Line) -> None:
+        usage, total, response_id = _usage_in(line)
         if line.is_from_model:
-            if answer is None or not is_open:
-                answer, is_open = _Answer(), True
-            answer.lines.append(line)
-            answers[index] = answer
+            if self._answer is None or not self._is_open:
+                self._answer, self._is_open = _Answer(), True
+                self._answer.usage, self._early = self._early, None
+            self._answer.lines.append(line)
+            self.of[index] = self._answer
         elif usage is not None:
-            if answer is not None and answer.usage is None:
-                answer.usage, answer.usage_line, answer.response_id = usage, line, response_id
-                usages.add(index)
-            is_open = False
-        elif line.type in ("response_item", "turn_context", "compacted") or line.item in _TURN_EVENTS:
-            is_open = False
-    return answers, usages
+            self._is_open = False
+            is_repeated, self._total = total is not None and total == self._total, total or self._total
+            if not is_repeated and self._is_late:
+                self._early = usage
+            elif not is_repeated and self._answer is not None and self._answer.usage is None:
+                self._answer.usage, self._answer.usage_line, self._answer.response_id = usage, line, response_id
+                self.usages.add(index)
+        elif line.type in ("turn_context", "compacted") or line.item in _TURN_EVENTS:
+            self._is_open, self._early = False, None
+        elif line.type == "response_item" and not (self._is_late and line.item in _OUTPUTS):
+            self._is_open = False
+
+
+def _stores_items_late(lines: Sequence[_Line]) -> bool:
+    """Whether the first usage in a file is before all items of the model."""
+    for line in lines:
+        if line.is_from_model or line.type == "token_usage_record":
+            return False
+        if _usage_in(line)[0] is not None:
+            return True
+    return False
 
 
 _TURN_EVENTS = ("task_started", "task_complete", "turn_aborted", "thread_rolled_back")
 
 
-def _usage_in(line: _Line) -> tuple[Json | None, str | None]:
-    if line.type == "token_usage_record":
-        usage = line.payload.get("usage")
-    elif line.kind == "event_msg/token_count":
-        info = line.payload.get("info")
-        usage = info.get("last_token_usage") if isinstance(info, dict) else None
-    else:
-        usage = None
-    return usage if isinstance(usage, dict) else None, text_in(line.payload, "response_id")
+def _usage_in(line: _Line) -> tuple[Json | None, Any, str | None]:
+    """The usage of a response, that of all so far, and the id of the response."""
+    info: Any = line.payload if line.type == "token_usage_record" else None
+    key = "usage"
+    if line.kind == "event_msg/token_count":
+        info, key = line.payload.get("info"), "last_token_usage"
+    found = info if isinstance(info, dict) else {}
+    usage = found.get(key)
+    is_given = isinstance(usage, dict)
+    return usage if is_given else None, found.get("total_token_usage"), text_in(line.payload, "response_id")
 
 
 class _Conversation:
@@ -240,25 +288,32 @@ class _Conversation:
     def __init__(self, report: Report, mode: bytes) -> None:
         self.steps: list[Step] = []
         self._mode = mode  # part of what steps are from: the same records can be read in two ways
-        self.title: str | None = None
+        self._name: str | None = None
+        self._first_prompt: str | None = None
         self._report = report
         self._provider = "openai"
         self._model: ModelRef | None = None
         self._effort: str | None = None
         self._calls = ToolCallIds()
         self._failed: set[str] = set()  # calls that ended in an error, by the events about them
-        self._turns: list[int] = []  # the step before each prompt
+        self._turns: list[tuple[int, Message]] = []  # the step before each prompt, and the prompt
         self._next_parent: int | None = None  # of the next step, after a rollback
+        self._unnamed = 0  # calls
+
+    @property
+    def title(self) -> str | None:
+        """The name that the session was given, or its first prompt."""
+        return self._name or self._first_prompt
 
     def add(self, lines: Sequence[_Line]) -> None:
         """Add the lines of a file."""
-        answers, usages = _answers_of(lines)
+        answers = _Answers(lines)
         for index, line in enumerate(lines):
-            if index in usages:
+            if index in answers.usages:
                 continue  # in the step of its answer
-            if index in answers:
-                if answers[index].lines[0] is line:
-                    self._add_answer(answers[index])
+            if index in answers.of:
+                if answers.of[index].lines[0] is line:
+                    self._add_answer(answers.of[index])
                 continue
             facts = self._facts_of(line)
             is_read = bool(facts) or line.kind in _READ
@@ -288,14 +343,20 @@ class _Conversation:
                 return self._settings(payload)
             case "response_item/message":
                 return self._prompt(line)
-            case "response_item/function_call_output" | "response_item/custom_tool_call_output":
+            case _ if line.type == "response_item" and line.item in _OUTPUTS:
                 return self._result(line)
+            case "response_item/agent_message" | "inter_agent_communication":
+                return self._from_agent(line)
             case "event_msg/item_completed":
                 self._note_status(payload.get("item"))
+            case "event_msg/mcp_tool_call_end" | "event_msg/patch_apply_end":
+                self._note_end(payload)
             case "event_msg/task_complete" if text := text_in(payload, "error", "message"):
                 return [StreamFailed(Failed(classify(None, None, text), text))]
             case "event_msg/turn_aborted":
                 return [RunEnded("aborted", reason=text_in(payload, "reason") or "user")]
+            case "event_msg/thread_name_updated":
+                self._name = text_in(payload, "thread_name") or self._name
             case "event_msg/thread_rolled_back":
                 self._roll_back(token_count(payload.get("num_turns")) or 0)
             case "compacted":
@@ -351,14 +412,24 @@ class _Conversation:
         """The messages that the items of these lines make."""
         if not lines:
             return []
-        items = [
-            {"type": line.item, **{key: line.payload[key] for key in _FIELDS[line.item] if _has(line.payload, key)}}
-            for line in lines
-        ]
+        items = [self._item(line) for line in lines]
         model = "unknown" if self._model is None else self._model.model
         record = lines[0].record or Record("", 0, b"")
         body = {"model": model, "input": items}
         return read_messages("openai-responses", body, self._provider, record, self._report)
+
+    def _item(self, line: _Line) -> Json:
+        """An item as its API has it. Calls of the provider's own tools had no ids before 0.15x."""
+        fields = {key: line.payload[key] for key in _FIELDS[line.item] if line.payload.get(key) is not None}
+        if line.item.endswith("_call") and not (text_in(fields, "call_id") or text_in(fields, "id")):
+            self._unnamed += 1
+            fields["id"] = f"{line.item}_{self._unnamed}"
+        output = fields.get("output")
+        if isinstance(output, dict) and "content" in output:  # of the first versions
+            fields["output"] = output["content"]
+            if output.get("success") is False and (call := text_in(fields, "call_id")):
+                self._failed.add(call)
+        return {"type": line.item, **fields}
 
     # -- prompts and results
 
@@ -367,7 +438,7 @@ class _Conversation:
         facts: list[Fact] = []
         for message in self._read([line]):
             is_injected = message.role != "user" or _INJECTED.match(message.text) is not None
-            is_notice = message.text.startswith(_NOTICES)
+            is_notice = _NOTICE.fullmatch(message.text) is not None
             parts: list[Part] = []
             for part in message.parts:
                 is_text = isinstance(part, Text)
@@ -375,11 +446,23 @@ class _Conversation:
                     replace(part, synthetic=is_injected or is_notice, ignored=is_injected) if is_text else part
                 )
             if not is_injected and not is_notice:
-                self._turns.append(len(self.steps) - 1)
+                self._turns.append((len(self.steps) - 1, message))
                 text = next((part.text for part in reversed(parts) if isinstance(part, Text)), "")  # images come first
-                self.title = self.title or short_line(text.partition(_REQUEST)[2] or text)
+                self._first_prompt = self._first_prompt or text.partition(_REQUEST)[2] or text
             facts.append(self._stamped(line, replace(message, parts=tuple(parts))))
         return facts
+
+    def _from_agent(self, line: _Line) -> list[Fact]:
+        """A message of another agent; only its provider can read one that is encrypted."""
+        content = line.payload.get("content")
+        blocks = [{"text": content}] if isinstance(content, str) else _objects(content)
+        text = "\n".join(text for block in blocks if (text := text_in(block, "text")))
+        if not text:
+            return []
+        message = self._stamped(line, Message("user", (Text(text, synthetic=True),)))
+        self._turns.append((len(self.steps) - 1, message))
+        self._first_prompt = self._first_prompt or text
+        return [message]
 
     def _result(self, line: _Line) -> list[Fact]:
         facts: list[Fact] = []
@@ -408,11 +491,20 @@ class _Conversation:
         if call is not None and isinstance(item, dict) and item.get("status") == "failed":
             self._failed.add(call)
 
+    def _note_end(self, event: Json) -> None:
+        """The same for the events of legacy files."""
+        call, result = text_in(event, "call_id"), event.get("result")
+        done = result.get("Ok") if isinstance(result, dict) else None
+        is_error = isinstance(done, dict) and (done.get("isError") is True or done.get("is_error") is True)
+        is_failed = isinstance(result, dict) and "Err" in result
+        if call is not None and (is_error or is_failed or event.get("success") is False):
+            self._failed.add(call)
+
     # -- changes of the context
 
     def _roll_back(self, turns: int) -> None:
         if turns > 0 and self._turns:
-            before = self._turns[-min(turns, len(self._turns))]
+            before, _ = self._turns[-min(turns, len(self._turns))]
             del self._turns[-min(turns, len(self._turns)) :]
             self._next_parent = START if before < 0 else before
 
@@ -421,10 +513,18 @@ class _Conversation:
         summary = text_in(line.payload, "message") or ""
         history = line.payload.get("replacement_history")
         items = [_Line(line.record, {"payload": item, "type": "response_item"}) for item in _objects(history)]
+        if not summary and any(item.item in _ENCRYPTED for item in items):
+            if line.record is not None:
+                self._report.left_out(
+                    line.record, "the summary is encrypted; the messages before it stay in the context"
+                )
+            return []
         facts: list[Fact] = [CompactionSummary(summary, "")]
-        for message in self._read([item for item in items if item.item in _FIELDS]):
+        new = self._read([item for item in items if item.item in _FIELDS])
+        for message in new if isinstance(history, list) else self._latest_prompts():
             text = message.text.strip()
-            if message.role == "system" or _INJECTED.match(text) is not None or text == summary.strip() != "":
+            is_summary = message.role == "user" and text == summary.strip() != ""
+            if message.role == "system" or _INJECTED.match(text) is not None or is_summary:
                 continue
             kept: Message | None = message
             if message.role == "assistant":
@@ -436,6 +536,17 @@ class _Conversation:
             facts += [] if kept is None else [self._stamped(line, kept)]
         return facts
 
+    def _latest_prompts(self) -> list[Message]:
+        """The prompts that the first versions kept beside a summary."""
+        kept: list[Message] = []
+        size = 0
+        for _, prompt in reversed(self._turns):
+            size += len(prompt.text)
+            if size > _KEPT:
+                break
+            kept.append(prompt)
+        return kept[::-1]
+
     def _stamped(self, line: _Line, message: Message) -> Message:
         return replace(message, timestamp=time_from_text(line.json.get("timestamp")))
 
@@ -443,6 +554,9 @@ class _Conversation:
 _READ = (
     "session_meta",
     "event_msg/item_completed",
+    "event_msg/mcp_tool_call_end",
+    "event_msg/patch_apply_end",
+    "event_msg/thread_name_updated",
     "event_msg/thread_rolled_back",
     "event_msg/token_count",
     "turn_context",
@@ -455,7 +569,3 @@ def _objects(value: Any) -> list[Json]:
 
 def _synthetic(part: Part) -> Part:
     return replace(part, synthetic=True) if isinstance(part, Text) else part
-
-
-def _has(payload: Json, key: str) -> bool:
-    return payload.get(key) is not None

@@ -2,14 +2,17 @@
 
 A file needs the metadata of the session and the items of the conversation. Without ``history_mode`` it is a legacy
 file, which is complete in itself. Codex lists a session only if an event repeats its first prompt, and shows only what
-events repeat, so prompts and answers are written twice, as Codex does.
+events repeat, so prompts and answers are written twice, as Codex does. In a file with ``history_mode``, all lines are
+numbered, and Codex does not open it if the last one has no number.
 """
+
+import json
 
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import Kept
-from bartack.interop.values import Json
-from bartack.interop.writing import Outgoing, TranscriptWriter, Written, json_line, time_text, with_call_ids
+from bartack.interop.values import Json, parse_object
+from bartack.interop.writing import Outgoing, TranscriptWriter, Written, json_line, time_text, with_call_ids, with_lines
 from bartack.nouns.entries import CompactionSummary, Entry
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
@@ -33,7 +36,8 @@ def write(outgoing: Outgoing) -> Written:
     written: dict[str, list[Json]] = {}  # the items of each message, by entry
     for entry in entries:
         if isinstance(entry.fact, CompactionSummary):
-            lines.append(_line(entry, "compacted", _compacted(entry.fact, written)))
+            kept = [item for id in outgoing.kept_by(entry) for item in written.get(id, ())]
+            lines.append(_line(entry, "compacted", _compacted(entry.fact, kept)))
             continue
         written[entry.id] = items[index]
         lines += [_line(entry, "response_item", item) for item in items[index]]
@@ -99,17 +103,27 @@ def _events(message: Message) -> list[Json]:
     return [{"type": "agent_message", "message": text}]
 
 
-def _compacted(compaction: CompactionSummary, written: dict[str, list[Json]]) -> Json:
+def _compacted(compaction: CompactionSummary, kept: list[Json]) -> Json:
     """The summary, and the context that replaces everything before it."""
-    ids = list(written)
-    first = compaction.first_kept_entry_id
-    kept = [item for id in ids[ids.index(first) :] for item in written[id]] if first in written else []
     summary = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": compaction.summary}]}
     return {"message": compaction.summary, "replacement_history": [summary, *kept]}
+
+
+def _joined(name: str, data: bytes, new: bytes) -> bytes | None:
+    """A file with new lines, which are numbered if those of the file are."""
+    lines = (parse_object(line) for line in reversed(data.split(b"\n")))
+    numbers = (line.get("ordinal") for line in lines if isinstance(line, dict))
+    last = next((number for number in numbers if isinstance(number, int)), None)
+    if last is not None:
+        added = enumerate(map(json.loads, new.splitlines()), last + 1)
+        new = b"".join(json_line({"timestamp": line["timestamp"], "ordinal": number, **line}) for number, line in added)
+    return with_lines(name, data, new)
 
 
 def _folder(outgoing: Outgoing) -> str:
     return f"sessions/{outgoing.started:%Y/%m/%d}"
 
 
-CODEX_WRITER = TranscriptWriter(write, _folder, "codex resume {id}", is_tree=False)
+CODEX_WRITER = TranscriptWriter(
+    write, _folder, "codex resume {id}", is_tree=False, has_agent_sessions=True, joined=_joined
+)

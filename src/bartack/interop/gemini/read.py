@@ -10,11 +10,14 @@ A file is a log of changes to a list of messages:
 
 So a change of what was there before is a branch, unless the messages mean the same. Results are stored twice, in the
 calls of an answer and in a message of the user; they are read once. Signatures of thoughts are not stored.
+
+A sub-agent has a file of its own, named by its id, in a folder with the id of the session that called it.
 """
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from glob import escape
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -32,7 +35,7 @@ from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import Text, ToolResult
 
-__all__ = ["COMMANDS", "PROVIDER", "SNAPSHOT", "looks_like_gemini", "read_gemini"]
+__all__ = ["COMMANDS", "PROVIDER", "SNAPSHOT", "looks_like_gemini", "outer_of", "read_gemini"]
 
 PROVIDER = "google"
 SNAPSHOT = "<state_snapshot>"  # the beginning of a summary
@@ -48,6 +51,12 @@ def looks_like_gemini(name: str, head: bytes) -> bool:
     """Whether a file begins with the metadata of a session."""
     is_lines = name.endswith(".jsonl") and _RECOGNISED.search(head.partition(b"\n")[0]) is not None
     return is_lines or (name.endswith(".json") and _RECOGNISED.search(head) is not None and b'"sessionId"' in head)
+
+
+def outer_of(name: str) -> str | None:
+    """The pattern of the file of the session that called a sub-agent."""
+    outer = PurePosixPath(name).parent.name
+    return f"session-*-{escape(outer[:8])}.json*" if outer else None
 
 
 def read_gemini(files: Files) -> list[Transcript]:
@@ -256,7 +265,7 @@ class _Reader:
                 meta = Meta(model=model, usage=_usage(turn.json.get("tokens")), finish_reason=reason)
                 made = replace(self._calls.calls(fact), meta=meta)
             elif fact.role == "tool":
-                made = self._calls.results(fact)
+                made = self._calls.results(_with_agents(fact, turn.json))
             if made is not None:
                 facts.append(replace(made, timestamp=time, id=turn.id if not number else None))
         return facts
@@ -361,6 +370,21 @@ def _with_errors(message: Message, failed: set[str]) -> Message:
     if message.role != "tool":
         return message
     results = [replace(one, is_error=one.is_error or one.tool_call_id in failed) for one in message.tool_results]
+    return replace(message, parts=tuple(results))
+
+
+def _with_agents(message: Message, json: Json) -> Message:
+    """The results, with the sessions of the sub-agents that they are from."""
+    calls = _list(json.get("toolCalls"))
+    agents = {text_in(call, "id"): agent for call in calls if (agent := text_in(call, "agentId"))}
+    if not agents:
+        return message
+    results = (
+        replace(one, metadata={"sessionId": f"gemini:{agents[one.tool_call_id]}"})
+        if one.tool_call_id in agents
+        else one
+        for one in message.tool_results
+    )
     return replace(message, parts=tuple(results))
 
 

@@ -26,7 +26,7 @@ _SUBJECT = re.compile(r"\*\*(.+?)\*\* (.*)", re.DOTALL)
 
 def write(outgoing: Outgoing) -> Written:
     """The lines of a conversation."""
-    writer = _Writer()
+    writer = _Writer(outgoing)
     started = time_text(outgoing.started)
     if outgoing.after is None:
         header: Json = {
@@ -38,6 +38,8 @@ def write(outgoing: Outgoing) -> Written:
             "directories": [outgoing.directory],
         }
         writer.lines.append(header | ({"summary": outgoing.title} if outgoing.title else {}))
+    elif outgoing.title:
+        writer.lines.append({"$set": {"summary": outgoing.title}})
     for entry in outgoing.entries:
         writer.add(entry)
     name = f"session-{started[:16].replace(':', '-')}-{outgoing.id[:8]}.jsonl"
@@ -45,7 +47,8 @@ def write(outgoing: Outgoing) -> Written:
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
         self.lines: list[Json] = []
         self.contents = ContentWriter(PROVIDER)
         self._written: dict[str, Json] = {}  # the message of each entry
@@ -129,9 +132,7 @@ class _Writer:
             self._line(entry, {"type": "user", "content": others})
 
     def _compaction(self, entry: Entry, compaction: CompactionSummary) -> None:
-        ids = list(self._written)
-        first = compaction.first_kept_entry_id
-        kept = [self._written[id] for id in ids[ids.index(first) :]] if first in self._written else []
+        kept = [self._written[id] for id in self._outgoing.kept_by(entry) if id in self._written]
         text = f"{SNAPSHOT}\n{compaction.summary}\n</state_snapshot>"
         summary = {"id": as_uuid(entry.id), "timestamp": time_text(entry.timestamp), "type": "user"}
         answer = {**summary, "id": as_uuid(f"{entry.id}/answer"), "type": "gemini", "content": _ANSWER}

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from bartack.formats.error_codes import classify
 from bartack.formats.media import exact_data
 from bartack.formats.usage import amount, token_count
-from bartack.interop.transcript import Files, Record, Report, Step, Transcript
+from bartack.interop.transcript import Files, Record, Report, Rows, Step, Transcript
 from bartack.interop.values import Json, ToolCallIds, parse_object, short_line, text_in, time_from_ms, usage_of
-from bartack.nouns.deltas import Failed, FinishReason
+from bartack.nouns.deltas import Failed, FinishReason, Usage
 from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import (
@@ -39,13 +39,20 @@ from bartack.nouns.parts import (
     ToolResult,
 )
 
-__all__ = ["QUERIES", "looks_like_opencode", "objects_of", "read_opencode"]
+__all__ = ["TABLES", "looks_like_opencode", "objects_of", "read_opencode"]
 
-QUERIES = {
-    "session": "SELECT * FROM session ORDER BY time_created, id",
-    "message": "SELECT * FROM message ORDER BY time_created, id",
-    "part": "SELECT * FROM part ORDER BY message_id, id",
+TABLES = {
+    "session": Rows("session", "time_created, id"),
+    "message": Rows("message", "time_created, id"),
+    "part": Rows("part", "message_id, id"),
+    "todo": Rows("todo", "session_id, position", "session_id || '/' || position AS id, t.*"),
+    "session_message": Rows("session_message", "session_id, seq"),
+    "session_input": Rows("session_input", "session_id, admitted_seq"),
 }
+_COLUMNS = ("id", "slug", "directory", "path", "title", "version", "agent", "cost")  # of a session, as in an export
+_JSON_COLUMNS = ("revert", "permission", "model", "metadata")
+_COUNTS = ("additions", "deletions", "files")
+_NO_TITLE = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT")
 _EXPORT = re.compile(rb'\s*\{\s*"info"\s*:\s*\{[^{}]*"id"\s*:\s*"ses')
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -55,6 +62,7 @@ _FINISH: dict[str, FinishReason] = {
     "content-filter": "content_filter",
 }
 _CLOSED = ("completed", "error")
+_SESSIONS = ("session", "info")  # the folder of sessions, and its name until the middle of 2025
 
 
 class _Object(NamedTuple):
@@ -74,7 +82,7 @@ def read_opencode(files: Files) -> list[Transcript]:
     """The sessions in these files: one for an export, and all for a database or a folder."""
     if len(files) == 1:
         name, data = next(iter(files.items()))
-        if not name.startswith(("session/", "message/", "part/")):
+        if not name.startswith(("session/", "info/", "message/", "part/")):
             return _read_export(Record(name, 0, data))
     return _read_records([Record(name, 0, data) for name, data in files.items()])
 
@@ -104,27 +112,29 @@ def _read_records(records: Iterable[Record]) -> list[Transcript]:
     sessions: dict[str, _Object] = {}
     messages: dict[str, list[_Object]] = defaultdict(list)
     parts: dict[str, list[_Object]] = defaultdict(list)
-    others: list[Record] = []
+    others: dict[str, list[Record]] = defaultdict(list)  # by what may be a session
     damaged: list[tuple[Record, str]] = []
     for record in records:
         kind, _, rest = record.file.partition("/")
-        parsed = parse_object(record.data) if kind in ("session", "message", "part") else {}
+        parsed = parse_object(record.data) if kind in (*_SESSIONS, "message", "part") else {}
         if isinstance(parsed, str):
             damaged.append((record, parsed))
             continue
         found = _Object(_whole(kind, rest, parsed), record)
         match kind:
-            case "session":
-                sessions[found.json["id"]] = found
+            case "session" | "info" if (id := found.json["id"]) not in sessions:
+                sessions[id] = found
+            case "session" | "info":  # another file about it
+                others[id].append(record)
             case "message":
                 messages[found.json["sessionID"]].append(found)
             case "part":
                 parts[found.json["messageID"]].append(found)
             case _:
-                others.append(record)
+                others[_owner(kind, rest, record)].append(record)
     known = {message.json["id"] for several in messages.values() for message in several}
     orphans = [part for id, several in parts.items() if id not in known for part in several]
-    ids = sorted({*sessions, *messages}, key=lambda id: id not in sessions) or ["unknown"]
+    ids = list(dict.fromkeys((*sessions, *messages))) or ["unknown"]
     transcripts: list[Transcript] = []
     for id in ids:
         report = Report()
@@ -138,10 +148,13 @@ def _read_records(records: Iterable[Record]) -> list[Transcript]:
             if part.record is not None and (owner if owner in ids else ids[0]) == id:
                 report.add("part without a message", "opaque")
                 kept.append(part.record)
+        own = others.pop(id, [])
         if not transcripts:
-            for record in others:
-                report.add(record.file.partition("/")[0], "opaque")
-                kept.append(record)
+            own += [record for owner in [*others] if owner not in ids for record in others.pop(owner)]
+        for record in own:
+            report.add(record.file.partition("/")[0], "opaque")
+            kept.append(record)
+        if not transcripts:
             for record, what in damaged:
                 report.damaged(record, what)
                 kept.append(record)
@@ -152,15 +165,24 @@ def _read_records(records: Iterable[Record]) -> list[Transcript]:
     return transcripts
 
 
+def _owner(kind: str, path: str, record: Record) -> str:
+    """The session that a record of another kind belongs to: a row names it, or it is the first part of the path."""
+    row = parse_object(record.data) if kind.startswith("session_") else ""
+    return text_in(row, "session_id") or path.partition("/")[0].removesuffix(".json")
+
+
 def _whole(kind: str, path: str, json: Json) -> Json:
     """The object of a row or a file. Its ids are those of the columns or the path: those inside may be stale."""
     names = PurePosixPath(path)
     whole, ids = json, {"id": names.stem, "sessionID": names.parent.name, "messageID": names.parent.name}
-    if kind == "session":
-        ids = {"id": text_in(json, "id") or names.stem}
+    if kind in _SESSIONS:
+        ids = {"id": names.stem}
         if "time_created" in json:  # a row
-            times = {"created": json["time_created"], "updated": json.get("time_updated")}
-            whole = {**json, "parentID": json.get("parent_id"), "time": times}
+            ids = {"id": text_in(json, "id") or names.stem}
+            times = {key: json.get(f"time_{key}") for key in ("created", "updated", "compacting", "archived")}
+            times = {key: time for key, time in times.items() if time is not None}
+            values = {key: _value(json.get(key)) for key in _JSON_COLUMNS}
+            whole = {**json, **values, "parentID": json.get("parent_id"), "time": times}
     elif isinstance(json.get("data"), str):  # a row
         data = parse_object(json["data"].encode())
         whole = data if isinstance(data, dict) else {}
@@ -178,8 +200,8 @@ def objects_of(files: Files) -> tuple[Json, list[Json]]:
         kind, _, rest = name.partition("/")
         parsed = parse_object(data)
         json = _whole(kind, rest, parsed if isinstance(parsed, dict) else {})
-        if kind == "session":
-            session = _exported_session(json)
+        if kind in _SESSIONS:
+            session = session or _exported_session(json)
         elif kind == "message":
             messages.append(_Object({key: value for key, value in json.items() if key != "messageID"}, None))
         elif kind == "part":
@@ -195,9 +217,24 @@ def _exported_session(json: Json) -> Json:
     """A session as in an export: rows have other names for its fields, and columns for what is counted."""
     if "time_created" not in json:
         return json
-    kept = {key: json[key] for key in ("id", "slug", "directory", "path", "title", "version", "agent") if json.get(key)}
-    outer = {"parentID": json["parentID"]} if json.get("parentID") else {}
-    return {**kept, "projectID": json.get("project_id") or "global", **outer, "time": json["time"]}
+    kept = {key: json[key] for key in (*_COLUMNS, *_JSON_COLUMNS) if json.get(key) is not None}
+    if json.get("parentID"):
+        kept["parentID"] = json["parentID"]
+    if json.get("summary_additions") is not None:
+        kept["summary"] = {key: json.get(f"summary_{key}") for key in _COUNTS}
+    if json.get("tokens_input") is not None:
+        cache = {key: json.get(f"tokens_cache_{key}") for key in ("read", "write")}
+        counts = {key: json.get(f"tokens_{key}") for key in ("input", "output", "reasoning")}
+        kept["tokens"] = {**counts, "cache": cache}
+    if json.get("share_url"):
+        kept["share"] = {"url": json["share_url"]}
+    return {**kept, "projectID": json.get("project_id") or "global", "time": json["time"]}
+
+
+def _value(text: Any) -> Any:
+    """The JSON value in a column; None if it has none."""
+    found = parse_object(b'{"value":' + text.encode("utf-8", "replace") + b"}") if isinstance(text, str) else ""
+    return found.get("value") if isinstance(found, dict) else None
 
 
 def _order(message: _Object) -> tuple[float, str]:
@@ -213,7 +250,10 @@ def _header(session: Json, prompt: str | None) -> SessionHeader:
             metadata[key] = text
     if outer := text_in(session, "parentID"):
         metadata["parentSession"] = f"opencode:{outer}"
-    return SessionHeader(title=short_line(text_in(session, "title") or prompt), origin="opencode", metadata=metadata)
+    title = text_in(session, "title")
+    if title is None or _NO_TITLE.match(title):
+        title = prompt or title
+    return SessionHeader(title=short_line(title), origin="opencode", metadata=metadata)
 
 
 class _Reader:
@@ -281,7 +321,9 @@ class _Reader:
         model = None if provider is None or name is None else ModelRef(provider, name)
         error = json.get("error")
         usage, cost = _usage(json.get("tokens")), amount(json.get("cost"))
-        if json.get("summary") is True and not error:
+        time = json.get("time")
+        is_complete = bool(text_in(json, "finish")) or (isinstance(time, dict) and time.get("completed") is not None)
+        if json.get("summary") is True and is_complete and not error:
             text = "".join(text for part in parts if (text := _text(part)))
             return (CompactionSummary(text, "", model=model, usage=usage),) if text else ()
         changes: list[Fact] = []
@@ -291,7 +333,7 @@ class _Reader:
         made = _without_repeated_calls([piece for part in parts for piece in self._answer_parts(part, model)])
         aborted = text_in(error, "name") == "MessageAbortedError"
         if error and not aborted:
-            return (*changes, _failure(error, tuple(made), model))
+            return (*changes, _failure(error, tuple(made), model, usage))
         ended = (RunEnded("aborted", reason="user"),) if aborted else ()
         if not made:
             return (*changes, *ended)
@@ -303,7 +345,7 @@ class _Reader:
             finish_reason=None if finish is None else _FINISH.get(finish, "other"),
             raw_finish_reason=finish,
             aborted=aborted,
-            completed_at=time_from_ms(json["time"].get("completed")) if isinstance(json.get("time"), dict) else None,
+            completed_at=time_from_ms(time.get("completed")) if isinstance(time, dict) else None,
         )
         answer = self._stamped(json, self._calls.calls(Message("assistant", tuple(made), meta=meta)))
         return (*changes, answer, *self._results(json, parts), *ended)
@@ -313,16 +355,9 @@ class _Reader:
             case {"type": "text", "text": str(text)} if text:
                 return [Text(text, synthetic=part.get("synthetic") is True, ignored=part.get("ignored") is True)]
             case {"type": "reasoning", "text": str(text)}:
-                signature = text_in(part, "metadata", "anthropic", "signature")
-                kept = part.get("metadata")
-                data = {"signature": signature} if signature else kept if isinstance(kept, dict) else None
-                has_data = bool(data) and model is not None
-                continuation = Continuation(model.provider, model.model, data) if has_data and model and data else None
-                return [Thinking(text, continuation=continuation)]
+                return [Thinking(text, continuation=_continuation(part, model))]
             case {"type": "tool", "callID": str(id), "tool": str(name)} if id:
-                state = part.get("state")
-                given = state.get("input") if isinstance(state, dict) else None
-                return [ToolCall(id, name, given if isinstance(given, dict) else {})]
+                return [_call(id, name, part, model)]
         return []
 
     def _results(self, json: Json, parts: Sequence[Json]) -> list[Fact]:
@@ -340,6 +375,38 @@ class _Reader:
     def _stamped(self, json: Json, message: Message, suffix: str = "") -> Message:
         id = text_in(json, "id")
         return replace(message, id=None if id is None else id + suffix, timestamp=_time(json))
+
+
+def _call(id: str, name: str, part: Json, model: ModelRef | None) -> ToolCall:
+    """A call; one that was not complete has its arguments as text."""
+    state = part.get("state")
+    given = state.get("input") if isinstance(state, dict) else None
+    raw = None if given else text_in(state, "raw")
+    if raw is not None:
+        parsed = parse_object(raw.encode("utf-8", "replace"))
+        given, raw = (parsed, None) if isinstance(parsed, dict) else (None, raw)
+    arguments = given if isinstance(given, dict) else {}
+    return ToolCall(id, name, arguments, raw_args_text=raw, continuation=_continuation(part, model))
+
+
+def _continuation(part: Json, model: ModelRef | None) -> Continuation | None:
+    """What the provider of a part needs to accept it again, as its API has it. Other data is kept as it is."""
+    metadata = part.get("metadata")
+    if model is None or not isinstance(metadata, dict):
+        return None
+    data: Json = metadata if part.get("type") == "reasoning" else {}
+    if signature := text_in(metadata, "anthropic", "signature"):
+        data = {"signature": signature}
+    elif redacted := text_in(metadata, "anthropic", "redactedData"):
+        data = {"type": "redacted_thinking", "data": redacted}
+    elif signature := text_in(metadata, "google", "thoughtSignature"):
+        data = {"thoughtSignature": signature} | ({"thought": True} if part.get("type") == "reasoning" else {})
+    elif (id := text_in(metadata, "openai", "itemId")) and part.get("type") == "reasoning":
+        blob = text_in(metadata, "openai", "reasoningEncryptedContent")
+        item = {"type": "reasoning", "id": id, **({} if blob is None else {"encrypted_content": blob})}
+        summary = {"field": "summary", "nth": 0, "part": {"type": "summary_text"}} if text_in(part, "text") else {}
+        data = {"item": item, **summary}
+    return Continuation(model.provider, model.model, data) if data else None
 
 
 _READ = ("text", "reasoning", "tool", "file", "compaction")
@@ -401,7 +468,7 @@ def _list(value: Any) -> list[Any]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _usage(tokens: Any) -> Any:
+def _usage(tokens: Any) -> Usage | None:
     if not isinstance(tokens, dict):
         return None
     cache = tokens.get("cache")
@@ -417,7 +484,7 @@ def _usage(tokens: Any) -> Any:
     )
 
 
-def _failure(error: Any, parts: tuple[Any, ...], model: ModelRef | None) -> StreamFailed:
+def _failure(error: Any, parts: tuple[Any, ...], model: ModelRef | None, usage: Usage | None) -> StreamFailed:
     name = text_in(error, "name") or ""
     text = text_in(error, "data", "message") or name
     data = error.get("data") if isinstance(error, dict) else None
@@ -425,4 +492,5 @@ def _failure(error: Any, parts: tuple[Any, ...], model: ModelRef | None) -> Stre
     status = token_count(details.get("statusCode"))
     code = classify(status, None, text)
     failed = Failed(code, text, status=status, raw_code=name or None, retryable=details.get("isRetryable") is True)
-    return StreamFailed(failed, parts=parts, model=model)
+    used = usage if usage is not None and usage.total_tokens else None
+    return StreamFailed(failed, parts=parts, usage=used, model=model)

@@ -2,7 +2,8 @@
 
 opencode has no folder in which it would find a file: `opencode import FILE`, run in the directory of the project, adds
 the session to its database. It checks the file against its schema, so every required field is there. A call and its
-result are one part. Ids have to ascend, and what is in the database already is never changed.
+result are one part. Ids have to ascend, and what is in the database already is never changed. Messages are sorted by
+their times, which therefore never go back.
 """
 
 import re
@@ -44,6 +45,8 @@ class _Writer:
         self.losses = Losses("")
         self.messages: list[Json] = []
         self._count = 0
+        self._now = 0
+        self._places: dict[str, int] = {}  # of each entry: the number of messages before it
         self._prompt = ""  # the id of the user's last message
         self._model = next((model for entry in outgoing.entries if (model := _model_of(entry))), _NO_MODEL)
         self._results = {
@@ -67,6 +70,7 @@ class _Writer:
 
     def add(self, entry: Entry) -> None:
         """Add what an entry becomes."""
+        self._places[entry.id] = len(self.messages)
         match entry.fact:
             case Message(role="user") as message:
                 parts = [part for one in message.parts for part in self._content(one)]
@@ -79,7 +83,11 @@ class _Writer:
             case Message(role="system"):
                 self.losses.add(f"entry {entry.seq}", "system message", "the program has its own instructions")
             case CompactionSummary() as compaction:
-                self._user(entry, [{"type": "compaction", "auto": True}])
+                first = self._places.get(compaction.first_kept_entry_id, len(self.messages))
+                part: Json = {"type": "compaction", "auto": True}
+                if first < len(self.messages):
+                    part["tail_start_id"] = self.messages[first]["info"]["id"]
+                self._user(entry, [part])
                 text = {"type": "text", "text": compaction.summary, "time": {"start": _ms(entry), "end": _ms(entry)}}
                 self._answer(entry, [text], Meta(), summary=True)
             case StreamFailed() as failed:
@@ -92,6 +100,10 @@ class _Writer:
         self._count += 1
         return f"{prefix}_{self._count:012x}{sha256(f'{self.session_id}{self._count}'.encode()).hexdigest()[:14]}"
 
+    def _time(self, entry: Entry) -> int:
+        self._now = max(self._now, _ms(entry))
+        return self._now
+
     def _message(self, info: Json, parts: Iterable[Json]) -> str:
         id = self._id("msg")
         own = {"sessionID": self.session_id, "messageID": id}
@@ -101,7 +113,7 @@ class _Writer:
 
     def _user(self, entry: Entry, parts: Iterable[Json]) -> None:
         model = {"providerID": self._model.provider, "modelID": self._model.model}
-        info = {"role": "user", "time": {"created": _ms(entry)}, "agent": "build", "model": model}
+        info = {"role": "user", "time": {"created": self._time(entry)}, "agent": "build", "model": model}
         self._prompt = self._message(info, parts)
 
     def _answer(self, entry: Entry, parts: Iterable[Json], meta: Meta, **fields: Any) -> None:
@@ -117,7 +129,7 @@ class _Writer:
             "path": {"cwd": directory, "root": directory},
             "cost": meta.cost_usd or 0,
             "tokens": _tokens(meta.usage),
-            "time": {"created": _ms(entry), "completed": _ms(entry)},
+            "time": {"created": self._time(entry), "completed": self._time(entry)},
             **({} if "error" in fields else {"finish": reason}),
         }
         self._message({**info, **fields}, parts)
@@ -129,13 +141,12 @@ class _Writer:
             case Text():
                 return [] if part.ignored else [{"type": "text", "text": part.text, "time": times}]
             case Thinking():
-                signature = text_in(part.continuation.data, "signature") if part.continuation is not None else None
-                kept = {"metadata": {"anthropic": {"signature": signature}}} if signature else {}
-                if part.continuation is not None and signature is None:
+                kept = _metadata(part)
+                if part.continuation is not None and not kept:
                     self.losses.add(f"entry {entry.seq}", "continuation data", "opencode keeps it in another form")
                 return [{"type": "reasoning", "text": part.text, "time": times, **kept}]
             case ToolCall() if part.executed_by == "client":
-                call = {"type": "tool", "callID": part.tool_call_id, "tool": part.tool_name}
+                call = {"type": "tool", "callID": part.tool_call_id, "tool": part.tool_name, **_metadata(part)}
                 return [{**call, "state": self._state(entry, part)}]
             case ToolCall():
                 self.losses.add(f"entry {entry.seq}", f"call of {part.tool_name}", "only its provider can read it")
@@ -144,6 +155,9 @@ class _Writer:
     def _state(self, entry: Entry, call: ToolCall) -> Json:
         if call.tool_call_id not in self._results:
             return {"status": "pending", "input": call.arguments, "raw": call.raw_args_text or ""}
+        if call.raw_args_text is not None:
+            why = "arguments must be a JSON object; an empty one is written"
+            self.losses.add(f"entry {entry.seq}", "invalid arguments", why)
         result, ended = self._results[call.tool_call_id]
         times = {"start": _ms(entry), "end": _ms(ended)}
         state: Json = {"input": call.arguments, "time": times}
@@ -172,6 +186,22 @@ class _Writer:
                 self.losses.add(name, "file", "its content is not part of the session")
                 return [{"type": "text", "text": f"[file: {name}]", "synthetic": True}]
         return []
+
+
+def _metadata(part: Thinking | ToolCall) -> Json:
+    """What the provider of a part needs to accept it again, where opencode keeps it."""
+    data = {} if part.continuation is None else part.continuation.data
+    item = data.get("item")
+    if signature := text_in(data, "signature"):
+        return {"metadata": {"anthropic": {"signature": signature}}}
+    if text_in(data, "type") == "redacted_thinking" and (redacted := text_in(data, "data")):
+        return {"metadata": {"anthropic": {"redactedData": redacted}}}
+    if signature := text_in(data, "thoughtSignature"):
+        return {"metadata": {"google": {"thoughtSignature": signature}}}
+    if isinstance(part, Thinking) and (id := text_in(item, "id")):
+        blob = text_in(item, "encrypted_content")
+        return {"metadata": {"openai": {"itemId": id, "reasoningEncryptedContent": blob}}}
+    return {}
 
 
 def _output(result: ToolResult) -> str:
@@ -204,7 +234,7 @@ def _tokens(usage: Usage | None) -> Json:
 
 def assembled(files: dict[str, bytes]) -> dict[str, bytes]:
     """The export file of a session from its rows or files; an export file is left as it is."""
-    if not any(name.startswith(("session/", "message/", "part/")) for name in files):
+    if not any(name.startswith(("session/", "info/", "message/", "part/")) for name in files):
         return files
     session, messages = objects_of(files)
     document = {"info": session, "messages": messages}
@@ -221,6 +251,7 @@ OPENCODE_WRITER = TranscriptWriter(
     _folder,
     "opencode import FILE, then opencode run -s {id}",
     is_tree=False,
+    has_agent_sessions=True,
     joined=written_anew,
     assembled=assembled,
 )

@@ -51,6 +51,7 @@ __all__ = ["looks_like_pi", "read_pi"]
 _RECOGNISED = re.compile(rb'"type"\s*:\s*"session"')
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "toolUse": "tool_calls"}
 _ANSWER_PARTS = Text | Thinking | ToolCall
+_GOOGLE = "google-"  # the beginning of the names of its APIs
 
 
 def looks_like_pi(name: str, head: bytes) -> bool:
@@ -84,7 +85,8 @@ class _Reader:
         self._report = report
         self._calls = ToolCallIds()
         self._step_of: dict[str, int] = {}
-        self._entries: list[int] = []  # the step of each entry; version 1 refers to entries by number
+        self._entries: list[int] = []  # the step of each entry
+        self._lines: list[int] = []  # and with the header before them; version 1 refers to entries by their line
         self._model: ModelRef | None = None
         self._meta: Json = {}
         self._name: str | None = None
@@ -115,10 +117,11 @@ class _Reader:
         refers = text_in(json, "firstKeptEntryId") or text_in(json, "fromId")
         refers_to = None if refers is None else self._step_of.get(refers)
         index = token_count(json.get("firstKeptEntryIndex"))
-        if index is not None and index < len(self._entries):
-            refers_to = self._entries[index]
+        if index is not None and 0 < index < len(self._lines):
+            refers_to = self._lines[index]
         time = time_from_text(json.get("timestamp"))
         self.steps.append(Step(tuple(facts), (record,), time, parent, refers_to))
+        self._lines += [number] if json else []
         if kind != "session" and json:
             self._entries.append(number)
             if id := text_in(json, "id"):
@@ -238,17 +241,20 @@ class _Reader:
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         parts: list[_ANSWER_PARTS] = []
+        api = text_in(message, "api") or ""
         seen: set[str] = set()
         for block in content if isinstance(content, list) else []:
             match block:
                 case {"type": "text", "text": str(text)}:
-                    parts.append(Text(text))
+                    signature = block.get("textSignature") if api.startswith(_GOOGLE) else None
+                    parts.append(Text(text, continuation=_signed(signature, model)))
                 case {"type": "thinking"}:
-                    parts += self._thinking(block, text_in(message, "api") or "", model, record)
+                    parts += self._thinking(block, api, model, record)
                 case {"type": "toolCall", "id": str(id), "name": str(name)} if id and id not in seen:
                     given = block.get("arguments")
                     seen.add(id)
-                    parts.append(ToolCall(id, name, given if isinstance(given, dict) else {}))
+                    kept = _signed(block.get("thoughtSignature"), model)
+                    parts.append(ToolCall(id, name, given if isinstance(given, dict) else {}, continuation=kept))
         return tuple(parts)
 
     def _thinking(self, block: Json, api: str, model: ModelRef | None, record: Record) -> Sequence[Thinking]:
@@ -256,7 +262,7 @@ class _Reader:
         text, signature = text_in(block, "thinking") or "", text_in(block, "thinkingSignature")
         if signature is None or model is None:
             return (Thinking(text),)
-        if api == "openai-responses":
+        if api.endswith("-responses"):  # of OpenAI, Azure and Codex
             item = parse_object(signature.encode())
             if isinstance(item, dict):
                 body: Json = {"model": model.model, "input": [item]}
@@ -264,8 +270,10 @@ class _Reader:
                 found = [part for one in made for part in one.parts if isinstance(part, Thinking)]
                 return found or (Thinking(text),)
         is_redacted = block.get("redacted") is True
-        data = {"type": "redacted_thinking", "data": signature} if is_redacted else {"signature": signature}
-        if api != "anthropic-messages":
+        data: Json = {"type": "redacted_thinking", "data": signature} if is_redacted else {"signature": signature}
+        if api.startswith(_GOOGLE):
+            data = {"thought": True, "thoughtSignature": signature}
+        elif api != "anthropic-messages":
             data = {"thinkingSignature": signature}
         return (Thinking("" if is_redacted else text, continuation=Continuation(model.provider, model.model, data)),)
 
@@ -286,6 +294,13 @@ class _Reader:
         own = inner.get("timestamp") if isinstance(inner, dict) else None
         time = time_from_text(json.get("timestamp")) or time_from_ms(own)
         return replace(message, id=text_in(json, "id"), timestamp=time)
+
+
+def _signed(signature: Any, model: ModelRef | None) -> Continuation | None:
+    """What Google needs to accept a text or call again."""
+    if model is None or not isinstance(signature, str) or not signature:
+        return None
+    return Continuation(model.provider, model.model, {"thoughtSignature": signature})
 
 
 def _typed(text: str) -> str:

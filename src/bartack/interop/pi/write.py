@@ -44,7 +44,7 @@ def write(outgoing: Outgoing) -> Written:
         writer.lines.append(header)
     for entry in outgoing.entries:
         writer.add(entry)
-    if outgoing.after is None and outgoing.title:
+    if outgoing.title:
         writer.line(outgoing.entries[-1], {"type": "session_info", "name": outgoing.title}, suffix="title")
     name = f"{time.replace(':', '-').replace('.', '-')}_{outgoing.id}.jsonl"
     return Written(name, b"".join(map(json_line, writer.lines)), tuple(writer.losses.found))
@@ -54,6 +54,7 @@ class _Writer:
     def __init__(self, outgoing: Outgoing) -> None:
         self.lines: list[Json] = []
         self.losses = Losses("")
+        self._outgoing = outgoing
         self._parent = text_in(outgoing.after, "id") if text_in(outgoing.after, "type") != "session" else None
         self._ids: dict[str, str] = {}  # by entry
         self._used: set[str] = set()
@@ -79,7 +80,7 @@ class _Writer:
             case ThinkingLevelChange(level=level):
                 self.line(entry, {"type": "thinking_level_change", "thinkingLevel": _LEVELS.get(level, level)})
             case CompactionSummary() as compaction:
-                kept = self._ids.get(compaction.first_kept_entry_id)
+                kept = next((self._ids[id] for id in self._outgoing.kept_by(entry) if id in self._ids), None)
                 fields: Json = {"type": "compaction", "summary": compaction.summary}
                 fields |= {"tokensBefore": compaction.tokens_before or 0}
                 # Nothing is kept if the first kept entry is the compaction itself, which has no id yet.
@@ -133,7 +134,8 @@ class _Writer:
     def _answer_block(self, part: Any, model: ModelRef) -> list[Json]:
         match part:
             case Text():
-                return [] if part.ignored else [{"type": "text", "text": part.text}]
+                signed = _signature(part, "textSignature", model)
+                return [] if part.ignored else [{"type": "text", "text": part.text, **signed}]
             case Thinking():
                 return _thinking(part, model)
             case ToolCall():
@@ -142,8 +144,11 @@ class _Writer:
                     why = "only its provider can read it"
                     self.losses.add(part.tool_call_id, f"call of {part.tool_name}", why)
                     return []
+                if part.raw_args_text is not None:
+                    why = "arguments must be a JSON object; an empty one is written"
+                    self.losses.add(part.tool_call_id, "invalid arguments", why)
                 call = {"id": part.tool_call_id, "name": part.tool_name, "arguments": part.arguments}
-                return [{"type": "toolCall", **call}]
+                return [{"type": "toolCall", **call, **_signature(part, "thoughtSignature", model)}]
         return []
 
     def _result(self, result: ToolResult) -> Json:
@@ -173,14 +178,22 @@ class _Writer:
                 return [{"type": "text", "text": f"[file: {name}]"}]
 
 
+def _signature(part: Text | ToolCall, field: str, model: ModelRef) -> Json:
+    """The signature with which Google accepts a text or call again."""
+    kept = part.continuation
+    signature = text_in(kept.data, "thoughtSignature") if kept is not None and kept.provider == model.provider else None
+    return {} if signature is None else {field: signature}
+
+
 def _thinking(part: Thinking, model: ModelRef) -> list[Json]:
     """The thinking, with the signature that its API expects."""
     kept = part.continuation
     block: Json = {"type": "thinking", "thinking": part.text}
     if kept is None or kept.provider != model.provider:
         return [block] if part.text else []
-    if text := text_in(kept.data, "signature") or text_in(kept.data, "thinkingSignature"):
-        return [block | {"thinkingSignature": text}]
+    for key in ("signature", "thinkingSignature", "thoughtSignature"):
+        if text := text_in(kept.data, key):
+            return [block | {"thinkingSignature": text}]
     if text := text_in(kept.data, "data"):
         return [block | {"thinkingSignature": text, "redacted": True}]
     losses = Losses(kept.provider)

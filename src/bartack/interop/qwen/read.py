@@ -5,6 +5,9 @@ A line has an id and the id of the line that it follows; the last line is the en
 
 Lines of type ``system`` are about the conversation. Of these, titles, compressions, failed and cancelled calls are
 read. A compression has the messages that replace everything before it.
+
+A sub-agent has a file of its own, whose name is made of its type and of the call that began it. One that continues the
+conversation begins with a copy of it.
 """
 
 import re
@@ -18,7 +21,16 @@ from bartack.formats.error_codes import classify
 from bartack.formats.usage import token_count
 from bartack.interop.gemini_parts import part_list, read_contents, text_of_parts
 from bartack.interop.transcript import START, Files, Record, Report, Step, Transcript
-from bartack.interop.values import Json, ToolCallIds, parse_lines, short_line, text_in, time_from_text, usage_of
+from bartack.interop.values import (
+    Json,
+    ToolCallIds,
+    parse_lines,
+    parse_object,
+    short_line,
+    text_in,
+    time_from_text,
+    usage_of,
+)
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
 from bartack.nouns.messages import Message, Meta, ModelRef
@@ -29,7 +41,8 @@ __all__ = ["PROVIDER", "looks_like_qwen", "read_qwen"]
 PROVIDER = "qwen"  # unless the session used Gemini
 _PROVIDERS = {"gemini": "google", "vertex-ai": "google"}
 _RECOGNISED = re.compile(rb'"message"\s*:\s*\{\s*"role"\s*:\s*"(?:user|model)"\s*,\s*"parts"|"systemPayload"\s*:')
-_SYNTHETIC = ("cron", "notification")  # prompts that the program wrote
+_SYNTHETIC = ("cron", "notification", "goal_runtime")  # prompts that the program wrote
+_AGENT = "agent-"  # the beginning of the names of their files
 _INJECTED = "<system-reminder>"
 
 
@@ -73,6 +86,8 @@ class _Reader:
         self._first: Json = {}
         self._title: str | None = None
         self._prompt: str | None = None
+        self._outer: str | None = None  # the session that began this one
+        self._about: Json = {}  # a sub-agent
 
     def header(self, name: str) -> SessionHeader:
         metadata: Json = {"program": "qwen"}
@@ -81,8 +96,10 @@ class _Reader:
                 metadata[key] = text
         if origin := text_in(self._first, "forkedFrom", "sessionId"):
             metadata["forkedFrom"] = f"qwen:{origin}"
-        if "/" in name:
-            metadata["parentSession"] = f"qwen:{PurePosixPath(name).parent.name}"
+        outer = PurePosixPath(name).parent.name if "/" in name else self._outer
+        if outer:
+            metadata["parentSession"] = f"qwen:{outer}"
+        metadata |= self._about  # which may name another sub-agent
         return SessionHeader(title=short_line(self._title or self._prompt), origin="qwen", metadata=metadata)
 
     def add(self, record: Record, json: Json) -> None:
@@ -94,7 +111,7 @@ class _Reader:
         before = self._last if parent is None else None if parent == START else parent
         facts, refers_to = self._facts_of(json, before, record) if json else ((), None)
         if json:
-            is_read = bool(facts) or subtype in ("custom_title", "rewind")
+            is_read = bool(facts) or subtype in ("custom_title", "rewind", "parent_session", "session_model")
             self.report.add(f"{kind}/{subtype}" if subtype else kind, "read" if is_read else "opaque")
         self.steps.append(Step(tuple(facts), (record,), time_from_text(json.get("timestamp")), parent, refers_to))
         if id := text_in(json, "uuid"):
@@ -103,8 +120,13 @@ class _Reader:
             self._last = number
 
     def add_companion(self, record: Record) -> None:
-        """Keep a file about the session."""
-        self.report.add("metadata", "opaque")
+        """Read a file about a sub-agent."""
+        about = parse_object(record.data)
+        fields = (("toolCallId", "toolUseId"), ("agent", "agentType"), ("task", "description"))
+        self._about = {key: text for key, field in fields if (text := text_in(about, field))}
+        if agent := text_in(about, "parentAgentId"):
+            self._about["parentSession"] = f"qwen:{_file_of(agent)}"
+        self.report.add("metadata", "read" if self._about else "opaque")
         self.steps.append(Step((), (record,)))
 
     def _parent_of(self, json: Json) -> int | None:
@@ -129,6 +151,15 @@ class _Reader:
                 return self._compaction(payload, before)
             case "custom_title":
                 self._title = text_in(payload, "customTitle") or self._title
+            case "parent_session":
+                self._outer = text_in(payload, "parentSessionId") or self._outer
+            case "session_model" if name := text_in(payload, "modelId"):
+                self._provider = _PROVIDERS.get(text_in(payload, "authType") or "", PROVIDER)
+                return self._model_change(name), None
+            case "agent_bootstrap":
+                history = payload.get("history") if isinstance(payload, dict) else None
+                contents = [one for one in history if isinstance(one, dict)] if isinstance(history, list) else []
+                return [fact for one in contents for fact in self._message({}, one, record)], None
             case "ui_telemetry":
                 return self._event(payload), None
         return (), None
@@ -140,10 +171,7 @@ class _Reader:
         content = {"role": role, "parts": part_list(message.get("parts"))}
         facts: list[Fact] = []
         if role == "model" and (name := text_in(json, "model")):
-            model = ModelRef(self._provider, name)
-            if model != self._model:
-                facts.append(ModelChange(model, self._model))
-                self._model = model
+            facts += self._model_change(name)
         for number, made in enumerate(read_contents([content], self._provider, record, self.report)):
             fact: Message | None = made
             if made.role == "assistant":
@@ -151,18 +179,24 @@ class _Reader:
                 meta = Meta(model=self._model, usage=_usage(json.get("usageMetadata")), finish_reason=reason)
                 fact = replace(self._calls.calls(made), meta=meta)
             elif made.role == "tool":
-                fact = self._calls.results(_with_status(made, text_in(json, "toolCallResult", "status")))
+                fact = self._calls.results(_with_details(made, json.get("toolCallResult")))
             else:
-                fact = self._prompted(made, is_synthetic=text_in(json, "subtype") in _SYNTHETIC)
+                is_notice = text_in(json, "externalInputKind") == "notification"
+                fact = self._prompted(made, is_synthetic=is_notice or text_in(json, "subtype") in _SYNTHETIC)
             if fact is not None:
                 id = None if number else text_in(json, "uuid")
                 facts.append(replace(fact, id=id, timestamp=time_from_text(json.get("timestamp"))))
         return facts
 
+    def _model_change(self, name: str) -> list[Fact]:
+        model, before = ModelRef(self._provider, name), self._model
+        self._model = model
+        return [] if model == before else [ModelChange(model, before)]
+
     def _prompted(self, message: Message, *, is_synthetic: bool) -> Message:
         parts = tuple(
-            replace(part, synthetic=is_synthetic or part.text.lstrip().startswith(_INJECTED))
-            if isinstance(part, Text)
+            replace(part, synthetic=is_synthetic or is_injected, ignored=is_injected)
+            if isinstance(part, Text) and ((is_injected := part.text.lstrip().startswith(_INJECTED)) or is_synthetic)
             else part
             for part in message.parts
         )
@@ -211,10 +245,22 @@ class _Reader:
         return ((CompactionSummary(text, "", tokens_before=tokens),), first) if text else ((), None)
 
 
-def _with_status(message: Message, status: str | None) -> Message:
-    if status not in ("error", "cancelled"):
-        return message
-    return replace(message, parts=tuple(replace(result, is_error=True) for result in message.tool_results))
+def _with_details(message: Message, details: Any) -> Message:
+    """The results, with whether they are errors, and the session of a sub-agent."""
+    is_error = text_in(details, "status") in ("error", "cancelled")
+    agent = text_in(details, "resultDisplay", "subagentName")
+    results = message.tool_results
+    if is_error:
+        results = tuple(replace(result, is_error=True) for result in results)
+    if agent is not None:
+        ids = (f"qwen:{_file_of(f'{agent}-{result.tool_call_id}')}" for result in results)
+        results = tuple(replace(result, metadata={"sessionId": id}) for result, id in zip(results, ids, strict=True))
+    return replace(message, parts=results)
+
+
+def _file_of(agent: str) -> str:
+    """The name of the file of a sub-agent, which is the id of its session."""
+    return _AGENT + re.sub(r"[^a-zA-Z0-9_-]", "_", agent)
 
 
 def _usage(given: Any) -> Usage | None:

@@ -23,7 +23,7 @@ def write(outgoing: Outgoing) -> Written:
     writer = _Writer(outgoing)
     for entry in outgoing.entries:
         writer.add(entry)
-    if outgoing.after is None and outgoing.title:
+    if outgoing.title:
         title = {"customTitle": outgoing.title, "titleSource": "manual"}
         fields = {"type": "system", "subtype": "custom_title", "systemPayload": title}
         writer.line(outgoing.entries[-1], fields, suffix="title")
@@ -35,6 +35,7 @@ class _Writer:
     def __init__(self, outgoing: Outgoing) -> None:
         self.lines: list[Json] = []
         self.contents = ContentWriter(PROVIDER)
+        self._outgoing = outgoing
         self._parent = text_in(outgoing.after, "uuid")
         self._common: Json = {"cwd": outgoing.directory, "version": _VERSION}
         if outgoing.git_branch is not None:
@@ -78,9 +79,7 @@ class _Writer:
             self.line(entry, fields, suffix=str(number or ""))
 
     def _compaction(self, entry: Entry, compaction: CompactionSummary) -> None:
-        ids = list(self._written)
-        first = compaction.first_kept_entry_id
-        kept = [one for id in ids[ids.index(first) :] for one in self._written[id]] if first in self._written else []
+        kept = [one for id in self._outgoing.kept_by(entry) for one in self._written.get(id, ())]
         history: list[Any] = [
             {"role": "user", "parts": [{"text": compaction.summary}]},
             {"role": "model", "parts": [{"text": _ANSWER}]},

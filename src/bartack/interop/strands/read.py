@@ -149,18 +149,19 @@ class _Reader:
         if state is not None:
             manager = _object(state).get("conversation_manager_state")
             manager = manager if isinstance(manager, dict) else {}
-            removed = min(token_count(manager.get("removed_message_count")) or 0, len(self.steps) - 1)
-            if removed > 0:
-                summary = manager.get("summary_message")
-                content = summary.get("content") if isinstance(summary, dict) else None
-                texts = [text_in(block, "text") or "" for block in content] if isinstance(content, list) else []
+            removed = min(token_count(manager.get("removed_message_count")) or 0, len(self.steps))
+            summary = manager.get("summary_message")
+            content = summary.get("content") if isinstance(summary, dict) else None
+            texts = [text_in(block, "text") or "" for block in content] if isinstance(content, list) else []
+            if removed > 0 or any(texts):
                 facts.append(CompactionSummary("".join(texts) or _REMOVED, ""))
             self.report.add("agent", "read")
         records = [*([] if state is None else [state]), *others]
         for record in others:
             self.report.add(PurePosixPath(record.file).name, "read")
         if records:
-            self.steps.append(Step(tuple(facts), tuple(records), None, None, removed if removed > 0 else None))
+            kept = removed if facts and removed < len(self.steps) else None
+            self.steps.append(Step(tuple(facts), tuple(records), None, None, kept))
 
 
 def _with_bytes(value: Any) -> Any:

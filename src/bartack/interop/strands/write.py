@@ -55,7 +55,7 @@ def _turns(outgoing: Outgoing, losses: Losses) -> tuple[list[tuple[Json, Entry]]
     for entry in outgoing.entries:
         if isinstance(entry.fact, CompactionSummary):
             summary = entry.fact.summary
-            removed = places.get(entry.fact.first_kept_entry_id, len(turns))
+            removed = next((places[id] for id in outgoing.kept_by(entry) if id in places), len(turns))
         if not isinstance(entry.fact, Message):
             continue
         message, where, index = messages[index], f"messages[{index}]", index + 1
@@ -67,7 +67,7 @@ def _turns(outgoing: Outgoing, losses: Losses) -> tuple[list[tuple[Json, Entry]]
         blocks = [_with_status(block) for block in (*blocks, *writer.take_after_results())]
         role = "assistant" if message.role == "assistant" else "user"
         places[entry.id] = len(turns)
-        if blocks and turns and turns[-1][0]["role"] == role:
+        if blocks and len(turns) > removed and turns[-1][0]["role"] == role:
             turns[-1][0]["content"] += _encoded(blocks)
             places[entry.id] -= 1
         elif blocks:
