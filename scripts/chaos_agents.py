@@ -1,10 +1,15 @@
 """The agents of the workers in scripts/chaos.py: two rounds of tools that must not run twice, and an answer.
 
-Each tool adds a line to the file BARTACK_CHAOS_LOG when it runs. With BARTACK_CHAOS_REPEAT the tools claim to be
-idempotent, and then a run that is taken over repeats them: the negative control.
+Each tool adds a line to the file BARTACK_CHAOS_LOG when it runs. Every answer and every result names the process that
+made it, so that the session shows who wrote to it.
+
+The negative controls break one protection each. With BARTACK_CHAOS_CONTROL=repeat the tools claim to be idempotent, and
+then a run that is taken over repeats them. With BARTACK_CHAOS_CONTROL=fence the stores no longer check leases, and then
+a worker that was stopped and wakes up continues the run that another one has taken over.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -15,13 +20,22 @@ from bartack.models import ScriptedModel
 from bartack.models.guard import GuardedStream
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.requests import ModelRequest
+from bartack.store import append, append_only
+from bartack.store.postgres import store as postgres_store
 from bartack.tools import ToolContext, tool
 
 __all__ = ["agents"]
 
 _LOG = os.environ.get("BARTACK_CHAOS_LOG", os.devnull)
 _STEP_S = float(os.environ.get("BARTACK_CHAOS_STEP_S", "0.1"))  # how long an answer and a tool take
-_REPEAT = "BARTACK_CHAOS_REPEAT" in os.environ
+_CONTROL = os.environ.get("BARTACK_CHAOS_CONTROL", "")
+_ME = f"[{os.getpid()}]"
+
+logging.basicConfig(format=f"%(asctime)s {_ME} %(name)s: %(message)s", level=logging.INFO)
+
+if _CONTROL == "fence":
+    for module in (append, append_only, postgres_store):
+        module.check_fence = lambda *_: None  # type: ignore[attr-defined]
 
 
 async def _charged(context: ToolContext[None]) -> str:
@@ -32,16 +46,16 @@ async def _charged(context: ToolContext[None]) -> str:
     finally:
         os.close(log)
     await asyncio.sleep(_STEP_S)
-    return "charged"
+    return f"{_ME} charged"
 
 
-@tool(idempotent=_REPEAT)
+@tool(idempotent=_CONTROL == "repeat")
 async def charge(context: ToolContext[None]) -> str:
     """Charge, which must happen once."""
     return await _charged(context)
 
 
-@tool(idempotent=_REPEAT, requires_approval=True)
+@tool(idempotent=_CONTROL == "repeat", requires_approval=True)
 async def pay(context: ToolContext[None]) -> str:
     """Pay, with approval."""
     return await _charged(context)
@@ -57,10 +71,10 @@ class _Model(ScriptedModel):
         last = max(at for at, message in enumerate(messages) if message.role == "user")
         prompt, rounds = messages[last].text, sum(message.role == "tool" for message in messages[last:])
         if rounds == 0:
-            return assistant(f"Charging for {prompt}.", ToolCall("c1", "charge", {}))
+            return assistant(f"{_ME} Charging for {prompt}.", ToolCall("c1", "charge", {}))
         if rounds == 1:
-            return assistant(ToolCall("c2", "pay" if prompt.endswith("approve") else "charge", {}))
-        return f"All is done for {prompt}, and this answer is long enough to be followed while it arrives."
+            return assistant(f"{_ME} Once more.", ToolCall("c2", "pay" if prompt.endswith("approve") else "charge", {}))
+        return f"{_ME} All is done for {prompt}, and this answer is long enough to be followed while it arrives."
 
     def respond(self, request: ModelRequest) -> GuardedStream:
         self.calls.clear()  # the script has no end
@@ -74,4 +88,4 @@ class _Model(ScriptedModel):
                 yield delta
 
 
-agents = [Agent(_Model(), tools=[charge, pay], name="chaos")]
+agents = [Agent(_Model(), tools=[charge, pay], name="bartack")]

@@ -1,6 +1,8 @@
-"""`DbosQueue` on a real server: jobs, limits, schedules and cancellation; `make chaos` kills its processes."""
+"""`DbosQueue` on a real server: jobs, limits, schedules, cancellation, and what dead processes leave behind."""
 
 import asyncio
+import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,15 +16,19 @@ from bartack import Message, ScriptedModel, ToolCall, assistant
 from bartack.agent import Agent
 from bartack.nouns.errors import QueueFull, StoreError
 from bartack.queues import Limit, QueueStatus, cancel_run, continue_run
+from bartack.queues.state import MAX_ATTEMPTS
 from bartack.session.decisions import Decision
 from bartack.store import SessionStore, open_store
 from bartack.store.requests import decide
+from bartack.store.session_store import RESERVED
 from bartack.workers import Worker
 from tests.agent.kit import SESSION, Waiting, check_session, messages, transfer, within
 from tests.queues.kit import job
 from tests.store import postgres_server
 
 pytest.importorskip("dbos")
+from dbos import DBOS
+
 from bartack.queues.dbos_queue import DbosQueue
 
 SECRET = "the eagle lands at noon"
@@ -35,8 +41,8 @@ class Engine:
         self.address = address
         self.store = store
 
-    def queue(self, **options: Any) -> DbosQueue:
-        return DbosQueue(self.store, self.address, **{"ttl_s": 1.5, **options})
+    def queue(self, kind: type[DbosQueue] = DbosQueue, **options: Any) -> DbosQueue:
+        return kind(self.store, self.address, **{"ttl_s": 1.5, **options})
 
 
 @pytest.fixture
@@ -45,9 +51,6 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
     store = await open_store(address)
     yield Engine(address, store)
     await store.close()
-    connection = await asyncpg.connect(postgres_server.SERVER)
-    await connection.execute(f'DROP SCHEMA IF EXISTS "{postgres_server.schema_of(address)}_dbos" CASCADE')
-    await connection.close()
 
 
 @asynccontextmanager
@@ -64,9 +67,10 @@ async def working(engine: Engine, agent: Agent[Any, Any], **options: Any) -> Asy
 
 
 async def until(queue: DbosQueue, reached: Callable[[QueueStatus], bool]) -> QueueStatus:
-    async with asyncio.timeout(90):
-        while not reached(status := await queue.status()):  # noqa: ASYNC110 - it changes in the database
-            await asyncio.sleep(0.05)
+    deadline = asyncio.get_running_loop().time() + 90
+    while not reached(status := await queue.status()):
+        assert asyncio.get_running_loop().time() < deadline, status
+        await asyncio.sleep(0.05)
     return status
 
 
@@ -75,9 +79,13 @@ def answer(history: Any) -> Any:
     return "Paid." if last.role == "tool" else f"Answer to {last.text}"
 
 
-async def test_jobs_are_worked_on_paused_continued_scheduled_and_cancelled(engine: Engine) -> None:
+async def test_jobs_are_worked_on_paused_continued_scheduled_and_cancelled(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One worker and one schema for all of it: starting the engine takes seconds."""
     waiting = Waiting()
+    queues: list[DbosQueue] = []
+    launches = _failing_once(monkeypatch, lambda: bool(queues[0]._offered))
 
     def respond(history: Any) -> Any:
         match history[-1].text if history[-1].role == "user" else "":
@@ -98,7 +106,9 @@ async def test_jobs_are_worked_on_paused_continued_scheduled_and_cancelled(engin
     status = await submitting.status()
     assert (status.waiting, status.scheduled, status.running) == (3, 1, ())
     async with working(engine, agent) as queue:
+        queues.append(queue)
         await until(queue, lambda status: status.outcomes == {"completed": 1, "paused": 1})
+        assert launches == [1, 2]
         entry = await decide(engine.store, SESSION, "c1", Decision("approve"))
         assert await continue_run(engine.store, queue, entry) is not None
         await until(queue, lambda status: status.outcomes == {"completed": 2, "paused": 1})
@@ -117,6 +127,26 @@ async def test_jobs_are_worked_on_paused_continued_scheduled_and_cancelled(engin
     await check_tables(engine)
 
 
+def _failing_once(monkeypatch: pytest.MonkeyPatch, has_begun: Callable[[], bool]) -> list[int]:
+    """Let the first launch of the engine fail after it has begun to work, as it does if the server fails then."""
+    launches: list[int] = []
+    register = DBOS.register_queue
+
+    def registering(*args: Any, **options: Any) -> None:
+        register(*args, **options)
+        if options.get("worker_concurrency") == 20:  # the last one
+            launches.append(len(launches) + 1)
+            deadline = time.monotonic() + 60
+            while launches == [1] and not has_begun():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            if launches == [1]:
+                raise OSError("the server is away")
+
+    monkeypatch.setattr(DBOS, "register_queue", registering)
+    return launches
+
+
 async def check_tables(engine: Engine) -> None:
     """The tables of the engine contain JSON, and nothing of what was said."""
     schema = f"{postgres_server.schema_of(engine.address)}_dbos"
@@ -133,7 +163,19 @@ async def check_tables(engine: Engine) -> None:
     assert [text for text in everything if SECRET in text or "Paid" in text or "gASV" in text] == []  # gASV: a pickle
 
 
-async def test_a_full_queue_and_limits(engine: Engine) -> None:
+class StoppedQueue(DbosQueue):
+    """The process is stopped once while it looks at the limits, for so long that another one does so meanwhile."""
+
+    was_stopped = False
+
+    async def _has_room(self, limit: Limit, value: str, workflow_id: str) -> bool:
+        if not self.was_stopped:
+            self.was_stopped = True
+            await self._store.acquire_lease(f"{RESERVED}limits:{self.name}", "another", 0.1, takeover=True)
+        return await super()._has_room(limit, value, workflow_id)
+
+
+async def test_a_full_queue_and_limits(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     waiting = Waiting()
     agent = Agent(
         ScriptedModel([assistant(ToolCall("c1", "wait", {})), "Done.", "Done."]),
@@ -152,8 +194,9 @@ async def test_a_full_queue_and_limits(engine: Engine) -> None:
     assert (caught.value.limit, caught.value.user) == (2, None)
     await submitting.cancel("3")
     limits = [Limit(by="user", running=1), Limit(by="model", starts=10, per_s=60)]
-    async with working(engine, agent, limits=limits) as queue:
+    async with working(engine, agent, kind=StoppedQueue, limits=limits) as queue:
         await within(waiting.started.wait())
+        assert "Cannot claim a job: The lease" in caplog.text  # it has looked again
         await agent.submit("5", session="5", queue=queue, user="u")
         await until(queue, lambda status: status.scheduled == 1)
         waiting.proceed.set()
@@ -167,3 +210,108 @@ async def test_a_server_that_is_away_is_a_retryable_store_error(engine: Engine) 
         await queue.enqueue(job("1"))
     assert caught.value.retryable
     await queue.close()
+
+
+# -- what nobody works on
+
+
+class Rows:
+    """The workflows of the engine, changed behind its back."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._schema = f"{postgres_server.schema_of(engine.address)}_dbos"
+
+    async def run(self, query: str, *args: object) -> list[Any]:
+        connection = await asyncpg.connect(postgres_server.SERVER)
+        try:
+            found: list[Any] = await connection.fetch(query.format(f'"{self._schema}".workflow_status'), *args)
+        finally:
+            await connection.close()
+        return found
+
+    async def until(self, query: str, *args: object) -> None:
+        async with asyncio.timeout(90):
+            while not await self.run(query, *args):  # noqa: ASYNC110 - it changes in the database
+                await asyncio.sleep(0.05)
+
+    async def assign(self, workflow_id: str, executor: str, attributes: str = "{{}}") -> None:
+        """As if the engine had given the workflow to a process, which never started it."""
+        query = f"UPDATE {{}} SET status = 'PENDING', executor_id = $2, attributes = attributes || '{attributes}'"
+        await self.run(f"{query} WHERE workflow_uuid = $1", workflow_id, executor)
+
+
+async def test_what_nobody_works_on_is_resumed_set_aside_or_deleted(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker for all of it: starting the engine takes seconds."""
+    waiting, rows = Waiting(), Rows(engine)
+
+    def respond(history: Any) -> Any:
+        return assistant(ToolCall("c1", "wait", {})) if history[-1].text == "Wait" else answer(history)
+
+    agent = Agent(ScriptedModel([respond] * 20), tools=[waiting.tool], store=engine.store, name="a")
+    async with working(engine, agent) as queue:
+        (own,) = (await until(queue, lambda status: len(status.workers) == 1)).workers
+        assert own.executor is not None
+        at = engine.store.environment.now() + timedelta(hours=1)
+        jobs = [await agent.submit("Hi", session=f"s{number}", queue=queue, at=at) for number in range(3)]
+        await rows.assign(jobs[0].id, own.executor)  # the database failed before the process could start it
+        await rows.assign(jobs[1].id, "dead")
+        await rows.assign(jobs[2].id, "dead", f'{{{{"resumed": {MAX_ATTEMPTS - 1}}}}}')
+        status = await until(queue, lambda status: status.outcomes == {"completed": 2} and len(status.stuck) == 1)
+        assert [one.session_id for one in status.stuck] == ["s2"]
+
+        # The process is taken for dead while it works, and gets its own workflow again.
+        job = await agent.submit("Wait", session="waits", queue=queue)
+        await within(waiting.started.wait())
+        (before,) = await rows.run("SELECT owner_xid FROM {} WHERE workflow_uuid = $1", job.id)
+        await queue._resume([job.id], 1)
+        await rows.until(
+            "SELECT 1 FROM {} WHERE workflow_uuid = $1 AND status = 'PENDING' AND owner_xid <> $2", job.id, before[0]
+        )
+        waiting.proceed.set()
+        await until(queue, lambda status: status.outcomes == {"completed": 3} and not status.running)
+        assert waiting.runs == 1
+
+        # A job that has to be done again does not wait behind those that have not begun.
+        await engine.store.create_session("busy")
+        lease = await engine.store.acquire_lease("busy", "another", ttl=600)
+        job = await agent.submit("Hi", session="busy", queue=queue)
+        await rows.until("SELECT 1 FROM {} WHERE workflow_uuid = $1 AND queue_name LIKE '%-begun'", f"{job.id}+1")
+        await engine.store.release_lease(lease)
+        await until(queue, lambda status: status.outcomes == {"completed": 4} and not status.running)
+
+        monkeypatch.setattr("bartack.queues.dbos_queue._CLEAN_EVERY", 1)
+        monkeypatch.setattr("bartack.queues.dbos_queue._CLEANED", 2)
+        day_ms = 24 * 60 * 60 * 1000
+        await rows.run("UPDATE {} SET completed_at = completed_at - $1", 2 * day_ms)
+        await until(queue, lambda status: status.outcomes == {})
+        await rows.until("SELECT 1 WHERE (SELECT count(*) FROM {}) = 1")
+        assert [one.session_id for one in (await queue.status()).stuck] == ["s2"]  # somebody has to look at it
+        assert await cancel_run(engine.store, queue, "s2")
+        assert not await cancel_run(engine.store, queue, "s2")
+        assert (await queue.status()).stuck == ()
+    await check_session(engine.store, "waits")
+
+
+async def test_a_run_of_a_killed_process_is_taken_over(engine: Engine, tmp_path: Path) -> None:
+    """A real worker process is killed while its tool runs, and this process continues the run."""
+    agent = Agent(ScriptedModel(["Done."]), store=engine.store, name="a")
+    submitting = engine.queue()
+    await agent.submit("Go", session=SESSION, queue=submitting)
+    words = ("worker", "--agents", "tests.queues.killed_agent:agents", "--engine", "dbos", "--store", engine.address)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bartack.cli", *words, stderr=-3, stdout=-3)
+    try:
+        async for entry in engine.store.follow(SESSION):
+            if entry.fact.kind == "tool_started":
+                break
+    finally:
+        process.kill()
+        await process.wait()
+    async with working(engine, agent) as queue:
+        await until(queue, lambda status: status.outcomes == {"completed": 1} and len(status.workers) == 1)
+    found = await messages(engine.store)
+    assert "outcome of this call is unknown" in str(found[-2].parts[0])
+    assert found[-1].text == "Done."
+    await submitting.close()
+    await check_session(engine.store)

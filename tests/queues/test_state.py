@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,34 @@ def test_a_job_with_which_too_many_workers_died_is_set_aside() -> None:
     assert state.size == 0
 
 
+def test_what_has_begun_goes_first_and_does_not_wait_for_a_slot() -> None:
+    state = state_of(job("1", after_s=5), job("urgent", priority=9))
+    assert take(state, by="v") == "urgent"
+    assert state.next_job(START, W, begun_only=True) is None
+    state.push(done("urgent", "again", by="v"))
+    assert take(state, by="v") == "urgent"
+    state.push(Enqueued(job=job("more urgent", priority=10)))
+    state.push(Left(worker="v", at=START, is_lost=True))
+    found = state.next_job(START, W, begun_only=True)
+    assert found is not None
+    assert (found.id, found.has_begun, found.attempt) == ("urgent", True, 2)
+    assert [take(state) for _ in range(3)] == ["urgent", "more urgent", "1"]
+
+
+def test_a_limit_that_holds_back_many_users_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = state_of(*(job(str(number), user=f"u{number}", provider="p") for number in range(50)))
+    counted: list[Limit] = []
+    count = QueueState._is_within
+
+    def counting(*args: Any) -> bool:
+        counted.append(args[1])
+        return count(*args)
+
+    monkeypatch.setattr(QueueState, "_is_within", counting)
+    assert take(state, Limit(by="provider", running=0)) is None
+    assert len(counted) == 1
+
+
 def test_a_worker_that_leaves_in_order_does_not_count_as_an_attempt() -> None:
     state = state_of(job("1"))
     take(state)
@@ -130,7 +159,7 @@ def test_a_worker_that_leaves_in_order_does_not_count_as_an_attempt() -> None:
 def test_a_cancelled_job_is_not_claimed_and_not_repeated() -> None:
     state = state_of(job("1", "s", user="u"), job("2", "s", user="u"), job("3"))
     assert take(state) == "1"
-    state.push(Cancelled(job_ids=tuple(state.of_session("s")), at=START))
+    state.push(Cancelled(job_ids=tuple(one.id for one in state.of_session("s")), at=START))
     assert (state.waiting_of("u"), [take(state), take(state)]) == (0, ["3", None])
     state.push(done("1", "again"))
     assert (take(state), state.knows("1")) == (None, True)

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bartack.nouns.errors import LeaseLost, QueueFull
+from bartack import ToolCall, assistant
+from bartack.nouns.errors import LeaseLost
 from bartack.queues import Job, Limit, StoreQueue, WorkerInfo, store_queue
+from bartack.queues.job import PROTOCOL
 from bartack.store import MemoryStore, SessionStore
+from bartack.store.maintenance import all_sessions, check_all
+from bartack.store.session_store import RESERVED, Tail, next_entries
 from tests.queues.kit import Clock, job, worker
 from tests.store.stores import KINDS, opener
 
@@ -81,9 +85,11 @@ async def test_the_jobs_of_a_worker_that_shows_no_sign_of_life_are_given_to_anot
     assert await first.claim(W, 0) == job("1")
     clock.advance(5)
     await second.heartbeat(V)
+    await second.reap(V)
     assert await second.claim(V, 0) is None
     clock.advance(2)
     await second.heartbeat(V)
+    await second.reap(V)
     again = await second.claim(V, 0)
     assert again is not None
     assert (again.id, again.attempt) == ("1", 2)
@@ -96,19 +102,24 @@ async def test_the_jobs_of_a_worker_that_shows_no_sign_of_life_are_given_to_anot
     assert await first.claim(renamed, 0) is None
 
 
-async def test_a_full_queue_refuses_with_numbers() -> None:
-    queue = StoreQueue(MemoryStore(), max_waiting=3, max_waiting_per_user=2)
-    for number in range(2):
-        await queue.check_room("u")
-        await queue.enqueue(job(str(number), user="u"))
-    with pytest.raises(QueueFull) as caught:
-        await queue.check_room("u")
-    assert (caught.value.queued, caught.value.limit, caught.value.user) == (2, 2, "u")
-    await queue.check_room("v")
-    await queue.enqueue(job("3", user="v"))
-    with pytest.raises(QueueFull, match="3 runs are waiting, and the limit is 3") as caught:
-        await queue.check_room()
-    assert caught.value.user is None
+async def test_a_worker_that_was_without_the_store_lets_others_show_a_sign_of_life_before_it_judges_them() -> None:
+    clock = Clock()
+    store = MemoryStore(environment=clock.environment)
+    first, second = StoreQueue(store, ttl_s=6), StoreQueue(store, ttl_s=6)
+    await first.heartbeat(W)
+    await second.heartbeat(V)
+    assert second._last_beat is not None
+    second._last_beat -= 7
+    clock.advance(7)  # the store was away for all of them
+    await second.heartbeat(V)
+    await second.reap(V)
+    await first.heartbeat(W)
+    assert {one.id for one in (await second.status()).workers} == {"v", "w"}
+    clock.advance(7)
+    await second.heartbeat(V)
+    second._reap_after = 0.0
+    await second.reap(V)
+    assert {one.id for one in (await second.status()).workers} == {"v"}
 
 
 async def test_cancelling_removes_the_jobs_of_a_session() -> None:
@@ -117,7 +128,7 @@ async def test_cancelling_removes_the_jobs_of_a_session() -> None:
     for one in (job("1", "s"), job("2", "s"), job("3")):
         await queue.enqueue(one)
     assert await queue.claim(W, 0) == job("1", "s")
-    assert await queue.cancel("s") == (job("2", "s"),)
+    assert await queue.cancel("s") == (job("2", "s"), job("1", "s"))
     assert await queue.cancel("unknown") == ()
     assert await queue.claim(W, 0) == job("3")
 
@@ -155,6 +166,18 @@ async def test_a_log_that_has_grown_continues_in_a_new_session(
     assert (status.waiting, status.outcomes) == (2, {"completed": 12})
     assert (await second.status()).outcomes == {"completed": 12}
     assert first._tail.seq < 20
+
+
+async def test_a_log_with_newer_jobs_is_not_rewritten_by_an_older_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_queue, "_ROTATE_AFTER", 3)
+    store = MemoryStore()
+    queue = StoreQueue(store)
+    await queue.enqueue(job("newer", protocol=PROTOCOL + 1))
+    for number in range(9):
+        await queue.enqueue(job(str(number)))
+        await queue.cancel(f"s-{number}")
+    logs = [info.id async for info in all_sessions(store, reserved=True)]
+    assert len(logs) == 2  # the pointer, and one log with all events
 
 
 async def test_a_claim_with_an_unknown_outcome_is_handed_out_once() -> None:
@@ -215,8 +238,10 @@ async def _in_order(order: list[Step]) -> None:
                         await store_alive(queue, one)
                 for queue, one in zip(queues, workers, strict=True):
                     await queue.heartbeat(one)
+                    await queue.reap(one)
             case "beat":
                 await queues[at].heartbeat(workers[at])
+                await queues[at].reap(workers[at])
             case _:
                 pass
     for one, claimed in held.values():
@@ -230,3 +255,22 @@ async def _in_order(order: list[Step]) -> None:
 async def store_alive(queue: StoreQueue, one: WorkerInfo) -> None:
     """Renew the sign of life before others look: the clock of the test has jumped."""
     queue._leases[one.id] = await queue._store.renew_lease(queue._leases[one.id], 6)
+
+
+async def test_the_check_of_a_store_includes_its_queues(store: SessionStore) -> None:
+    queue = StoreQueue(store)
+    await queue.heartbeat(W)
+    await queue.enqueue(job("1"))
+    checked = await check_all(store)
+    assert (checked.sessions, checked.findings) == (3, ())  # the pointer, the log, and the sign of life
+
+
+async def test_damage_in_the_records_of_a_queue_is_found_and_not_repaired() -> None:
+    store = MemoryStore()
+    header = await store.create_session(f"{RESERVED}queue:default:1:x")
+    facts = [assistant(ToolCall("c1", "lost", {}))]
+    entries = next_entries(header.session_id, Tail(header.id, 1), facts, store.environment)
+    await store.append(header.session_id, entries, header.id)
+    checked = await check_all(store, do_repair=True)
+    assert [(one.session_id, one.fault) for one in checked.findings] == [(header.session_id, "dangling_call")]
+    assert checked.repaired == ()

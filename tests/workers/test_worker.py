@@ -30,6 +30,7 @@ from bartack.store.session_store import Lease
 from bartack.tools import ToolDefinition, tool
 from bartack.workers import Worker
 from tests.agent.kit import SESSION, PausingModel, Waiting, check_session, kinds, messages, transfer, within
+from tests.queues.kit import worker as worker_info
 
 Answer = ScriptedResponse | Callable[[Sequence[Message]], ScriptedResponse]
 
@@ -294,3 +295,24 @@ async def test_a_worker_that_was_taken_for_dead_begins_anew() -> None:
     worker.stop()
     await within(task)
     assert worker.info.id != first
+
+
+async def test_a_worker_whose_slots_are_taken_continues_the_runs_of_a_dead_one() -> None:
+    store, waiting = MemoryStore(), Waiting()
+    queue = StoreQueue(store)
+    dead = worker_info("dead")
+    agent = made([assistant(ToolCall("c1", "wait", {})), "Continued.", "New."], waiting.tool, store=store)
+    await queue.heartbeat(dead)
+    await agent.submit("Go", session="left behind")
+    assert await queue.claim(dead, 0) is not None
+    async with working(agent, store, slots=1):
+        await agent.submit("Go", session="long")
+        await within(waiting.started.wait())
+        await agent.submit("Go", session="new")
+        await queue.leave(dead)
+        status = await until(store, ended(1))
+        assert [one.job.session_id for one in status.running] == ["long"]
+        assert status.waiting == 1
+        waiting.proceed.set()
+        await until(store, ended(3))
+    assert [message.text for message in await messages(store, "left behind")] == ["Go", "Continued."]

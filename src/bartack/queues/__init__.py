@@ -1,4 +1,4 @@
-"""Queues of runs: `Job`, the interface `RunQueue`, and `StoreQueue`, which needs nothing but the session store."""
+"""Queues of runs: `Job`, the interface `RunQueue`, and `StoreQueue`, which needs only the session store."""
 
 from bartack.queues.job import Job, Limit, QueueStatus, RunningJob, WorkerInfo
 from bartack.queues.run_queue import RunQueue

@@ -1,27 +1,41 @@
 """`DbosQueue`: a queue on the DBOS engine, in the PostgreSQL database of the store. Needs the extra ``distributed``.
 
-Each job is a DBOS workflow whose input is the job, on a queue that is partitioned by session: DBOS starts one workflow
-of a session at a time, on one of the workers. The workflow hands the job to the `Worker` of its process, waits until
-that completes it, and ends with the outcome. Each model call and each round of tool calls is a step of the workflow, of
-which the engine records the number. A job that is to be done again is enqueued as another workflow before its
-own ends. So the tables of DBOS contain scheduling state, as JSON, and no content.
+Each job is a DBOS workflow whose input is the job. The workflow hands the job to the `Worker` of its process, waits
+until the worker completes it, and ends with the outcome. Each model call and each round of tool calls is a step of the
+workflow; the engine records only the step's number. A job that must be repeated is enqueued as another workflow before
+its own workflow ends. The tables of DBOS therefore contain only scheduling state, as JSON, and no content.
 
-DBOS does not adopt the workflows of a process that died. Workers therefore show signs of life through the store, as
-those of a `StoreQueue` do, which also covers machines that are only stopped or cut off; whoever finds workflows of a
-process that is not among the living resumes them. If the process lives after all, the lease of the session decides.
+The session's lease ensures that only one worker at a time runs a session: a job whose session is in use ends with the
+outcome "again" and is retried a little later. DBOS's own queue partitions would do the same, but whenever a worker
+looks for work, DBOS visits every partition with waiting jobs, so a backlog of 100,000 sessions costs a second each
+time.
 
-DBOS starts sessions in random order and honours priorities within a session only. Jobs of a priority above 0 therefore
-have a queue of their own with as many slots again, so that they do not wait for others. So have those that a dead
-process has begun.
+DBOS does not take over the workflows of a dead process. Workers therefore send heartbeats through the store, like those
+of a `StoreQueue`; this also covers machines that are suspended or disconnected. A worker that finds workflows of a
+process without a valid heartbeat resumes them. If that process is alive after all, the session's lease decides which of
+the two may write.
+
+If the database fails at the wrong moment, DBOS may assign a workflow to a process without starting it there. The
+process is alive but does not know about the workflow, so each process also resumes its own workflows that have not
+started.
+
+Jobs that have begun use a separate queue with separate slots, so the runs of a dead worker, and runs that were waiting
+for a person, do not wait for others to end.
+
+Each version of the step protocol has its own queues, and a worker takes jobs from the queues of its own version and
+older ones. The DBOS application version, which would restrict a process to workflows of one version, is always the
+same.
 """
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus
@@ -29,33 +43,43 @@ from dbos import error as dbos_error
 from msgspec.structs import replace
 from sqlalchemy.exc import SQLAlchemyError
 
-from bartack.nouns.errors import ErrorCode, QueueFull, StoreError
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, QueueFull, SessionInUse, StoreError
 from bartack.queues.job import PROTOCOL, Job, Limit, Outcome, QueueStatus, RunningJob, WorkerInfo
 from bartack.queues.state import MAX_ATTEMPTS
 from bartack.queues.store_queue import MAX_WAITING, StoreQueue
 from bartack.store.address import WEAK_SETTINGS, PostgresAddress
-from bartack.store.session_store import SessionStore
+from bartack.store.postgres.connection import KEEPALIVES, SERVER_KEEPALIVES, SILENT_S, Database, Record, quoted
+from bartack.store.session_store import RESERVED, SessionStore
 
 __all__ = ["DbosQueue"]
 
 _WORKFLOW = "bartack.job"
-_VERSION = f"bartack-{PROTOCOL}"  # of the step protocol, not of the code
-_APPLICATION = "bartack"
-_POLL_S = 0.25
+_APPLICATION = "bartack"  # also its version; the version of the step protocol is part of the queue names
+_POLL_S = 0.5  # how often each worker looks for work, in each queue
+_BEGUN = "-begun"  # suffix of the queue for jobs that have begun,
+_BEGUN_SLOTS = 2  # which has this many times the slots of the other queue
+_POOL = 8  # connections of the engine, whose own default is 20; waiting for one takes milliseconds
+_IDLE_S = 4.0  # how long a process stopped in a transaction keeps its rows locked; the engine's default is 60
 _WAITING = ["ENQUEUED", "DELAYED"]
 _KEPT = timedelta(days=1)  # how long ended workflows are kept, and with them the ids of jobs
-_CLEAN_EVERY = 100  # signs of life
-_CLEANED = 1000  # workflows at a time
+_CLEAN_EVERY = 20  # heartbeats
+_CLEANED = 1000  # workflows at a time,
+_CLEANINGS = 10  # so many times: each worker deletes more than it can work on, and still looks after others in time
 _LISTED = 1000
-_HELD_BACK_S = 1.0  # before a job that a limit holds back is tried again
+_COUNTED_S = 1.0  # how long a count of waiting jobs is valid
+_SHARE = 100  # one in this many free places may be taken without counting again
+_ADMISSION_S = 5.0  # how long a worker that dies while it checks limits keeps others from checking
+_HELD_BACK_S = 1.0  # delay before a job held back by a limit is tried again
 _MINUTES = 5
 _NORMAL = 1_000_000_000  # DBOS starts the lowest number first, and has no negative ones
 
 T = TypeVar("T")
 
+_log = logging.getLogger("bartack.queues")
+
 
 class _Seat(msgspec.Struct):
-    """A workflow of this process that waits for its job to be completed. It belongs to the loop of DBOS."""
+    """A workflow of this process that waits for its job to be completed. It belongs to DBOS's event loop."""
 
     job: Job
     workflow_id: str
@@ -63,12 +87,20 @@ class _Seat(msgspec.Struct):
     news: "asyncio.Queue[int | str]"  # the numbers of its steps, and at last its outcome
 
     def put(self, news: int | str) -> None:
-        """Called from the loop of the worker."""
+        """Called from the worker's event loop."""
         self.loop.call_soon_threadsafe(self.news.put_nowait, news)
 
 
+class _Waiting(NamedTuple):
+    """The waiting workflows of one status."""
+
+    status: str
+    jobs: int
+    oldest_ms: int
+
+
 class DbosQueue:
-    """A `RunQueue` on DBOS. In a process that claims jobs there can be one, because DBOS is global."""
+    """A `RunQueue` on DBOS. A process that claims jobs can have only one, because DBOS is global."""
 
     engine = "dbos"
     records_steps = True
@@ -84,7 +116,7 @@ class DbosQueue:
         max_waiting_per_user: int | None = None,
         ttl_s: float = 6.0,
     ) -> None:
-        """`address` is that of the store, a PostgreSQL server. The other options are those of `StoreQueue`."""
+        """`address` is the PostgreSQL address of the store. The other options are those of `StoreQueue`."""
         self.name = name
         self._store = store
         self._members = StoreQueue(store, f"{name}.workers", ttl_s=ttl_s)
@@ -92,16 +124,19 @@ class DbosQueue:
         self._max_waiting = max_waiting
         self._max_waiting_per_user = max_waiting_per_user
         self._url, schema = _engine_address(address)
+        self._database = Database(address)
         self._schema = f"{schema}_dbos"
-        self._urgent = f"bartack-{name}-urgent"
-        self._queues = (f"bartack-{name}", self._urgent)
+        self._queues = [one for protocol in range(1, PROTOCOL + 1) for one in _queue_names(name, protocol)]
         self._client_: DBOSClient | None = None
         self._opening = asyncio.Lock()
         self._executor: str | None = None  # once this process claims jobs
         self._offered: deque[_Seat] = deque()
         self._has_offer = asyncio.Event()
         self._seats: dict[str, _Seat] = {}  # claimed ones, by job
+        self._begun: set[str] = set()  # workflows of this process
+        self._suspects: set[str] = set()  # those that the engine has assigned to it, but which it has not begun
         self._beats = 0
+        self._room, self._room_until = 0, 0.0  # how many jobs may be added without counting, and until when
 
     @property
     def beat_s(self) -> float:
@@ -114,6 +149,7 @@ class DbosQueue:
         async with self._opening:
             if self._client_ is None:
                 self._client_ = await _guarded(asyncio.to_thread(self._connect))
+                await self._database.open_pool()
             return self._client_
 
     def _connect(self) -> DBOSClient:
@@ -124,6 +160,7 @@ class DbosQueue:
             serializer=DBOSPortableJSONSerializer(),
             application_name=_APPLICATION,
             retry_connection_errors=False,
+            sys_db_idle_transaction_timeout_sec=_IDLE_S,
         )
 
     async def _call(self, method: str, *args: Any, **options: Any) -> Any:
@@ -131,7 +168,7 @@ class DbosQueue:
         return await _guarded(asyncio.to_thread(partial(getattr(await self._client(), method), *args, **options)))
 
     async def _list(self, **options: Any) -> list[WorkflowStatus]:
-        options = {"queue_name": list(self._queues), "load_input": False, "load_output": False, **options}
+        options = {"queue_name": self._queues, "load_input": False, "load_output": False, **options}
         found: list[WorkflowStatus] = await self._call("list_workflows", **options)
         return found
 
@@ -143,11 +180,21 @@ class DbosQueue:
         if user is not None and limit is not None:
             found = await self._list(status=_WAITING, attributes={"user": user}, limit=limit + 1)
             if len(found) >= limit:
-                text = f"The queue is full for user {user!r}: {len(found):,} runs are waiting, the limit is {limit:,}."
+                text = (
+                    f"The queue is full for user {user!r}: {len(found):,} runs are waiting, and the limit is {limit:,}."
+                )
                 raise QueueFull(text, queued=len(found), limit=limit, user=user)
-        if await self._list(status=_WAITING, offset=self._max_waiting - 1, limit=1):
-            text = f"The queue is full: at least {self._max_waiting:,} runs are waiting, which is the limit."
-            raise QueueFull(text, queued=self._max_waiting, limit=self._max_waiting)
+        now = asyncio.get_running_loop().time()
+        if self._room > 0 and now < self._room_until:
+            self._room -= 1
+            return
+        waiting = sum(one.jobs for one in await self._waiting())
+        # Counting takes longer the more are waiting. Far from the limit, a process may submit some without it. Each of
+        # several processes has such a share, so it is small, and none is left close to the limit.
+        self._room, self._room_until = (self._max_waiting - waiting) // _SHARE, now + _COUNTED_S
+        if waiting >= self._max_waiting:
+            text = f"The queue is full: {waiting:,} runs are waiting, and the limit is {self._max_waiting:,}."
+            raise QueueFull(text, queued=waiting, limit=self._max_waiting)
 
     async def enqueue(self, job: Job) -> None:
         """Add a job. One with an id that was enqueued before has no effect."""
@@ -157,12 +204,14 @@ class DbosQueue:
         names = {"session": job.session_id, "user": job.user, "provider": job.provider, "model": job.model}
         options: EnqueueOptions = {
             "workflow_name": _WORKFLOW,
-            "queue_name": self._queues[job.priority > 0],
+            "queue_name": _queue_names(self.name, job.protocol)[job.has_begun],
             "workflow_id": workflow_id,
-            "app_version": f"bartack-{job.protocol}",
-            "queue_partition_key": job.session_id,
+            "app_version": _APPLICATION,
             "priority": min(max(_NORMAL - job.priority, 1), 2 * _NORMAL),
-            "attributes": {key: value for key, value in names.items() if value is not None},
+            "attributes": {
+                "protocol": job.protocol,
+                **{key: value for key, value in names.items() if value is not None},
+            },
         }
         delay_s = 0.0 if job.not_before is None else (job.not_before - self._now()).total_seconds()
         if delay_s > 0:
@@ -170,100 +219,131 @@ class DbosQueue:
         await self._call("enqueue", options, msgspec.to_builtins(job))
 
     async def cancel(self, session_id: str) -> tuple[Job, ...]:
-        """Remove the jobs of a session, and return those that no worker had claimed."""
+        """Remove the jobs of a session, and return them."""
         found = await self._list(status=[*_WAITING, "PENDING"], attributes={"session": session_id}, load_input=True)
         if found:
             await self._call("cancel_workflows", [one.workflow_id for one in found])
-        return tuple(_job_of(one) for one in found if one.status in _WAITING)
+        stuck = await self._stuck(session=session_id)
+        if stuck:
+            await self._call("delete_workflows", [one.workflow_id for one in stuck])
+        return tuple(map(_job_of, [*found, *stuck]))
 
     async def status(self) -> QueueStatus:
         """What the queue is doing. Outcomes are those of the last minutes."""
         now = self._now()
-        since = (now - timedelta(minutes=_MINUTES)).isoformat()
         members = await self._members.status()
         workers = {one.executor: one.id for one in members.workers}
         pending = await self._list(status="PENDING", load_input=True, limit=_LISTED)
-        ended = await self._list(status="SUCCESS", completed_after=since, load_output=True, limit=10 * _LISTED)
-        outcomes = Counter(str(one.output) for one in ended if one.output != "again")
-        first = await self._list(status="ENQUEUED", limit=1)
+        outcomes = await self._outcomes(now - timedelta(minutes=_MINUTES))
+        waiting = {one.status: one for one in await self._waiting()}
         return QueueStatus(
             queue=self.name,
             at=now,
-            waiting=await self._count(status=_WAITING),
-            scheduled=await self._count(status="DELAYED"),
-            oldest=_time(first[0].created_at) if first else None,
+            waiting=sum(one.jobs for one in waiting.values()),
+            scheduled=waiting["DELAYED"].jobs if "DELAYED" in waiting else 0,
+            oldest=_time(waiting["ENQUEUED"].oldest_ms) if "ENQUEUED" in waiting else None,
             running=tuple(
                 RunningJob(
                     job=_job_of(one), worker=workers.get(one.executor_id, ""), since=_time(one.dequeued_at) or now
                 )
                 for one in pending
             ),
-            stuck=tuple(
-                _job_of(one)
-                for one in await self._list(
-                    status="CANCELLED", attributes={"stuck": True}, load_input=True, limit=_LISTED
-                )
-            ),
+            stuck=tuple(map(_job_of, await self._stuck())),
             workers=members.workers,
-            outcomes=dict(outcomes),
-            per_minute=round(outcomes.total() / _MINUTES, 1),
+            outcomes=outcomes,
+            per_minute=round(sum(outcomes.values()) / _MINUTES, 1),
         )
 
-    async def _count(self, **options: Any) -> int:
-        """How many workflows there are, found by halving: DBOS lists them, but does not count."""
-        low, high = 0, 1
-        while await self._list(offset=high - 1, limit=1, **options):
-            low, high = high, 4 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if await self._list(offset=middle - 1, limit=1, **options):
-                low = middle
-            else:
-                high = middle
-        return low
+    async def _stuck(self, **attributes: str) -> list[WorkflowStatus]:
+        """Workflows that were set aside. They are cancelled, and DBOS then no longer knows their queue."""
+        attributes["stuck"] = self.name
+        return await self._list(
+            status="CANCELLED", queue_name=None, attributes=attributes, load_input=True, limit=_LISTED
+        )
+
+    async def _waiting(self) -> "list[_Waiting]":
+        """The number of waiting workflows by status."""
+        query = "SELECT status, count(*), min(created_at) FROM {} GROUP BY status"
+        return [_Waiting(*row) for row in await self._select(query, _WAITING)]
+
+    async def _outcomes(self, since: datetime) -> dict[str, int]:
+        """How many jobs have ended since then, by their outcome."""
+        query = (
+            "SELECT ended.output, count(*) FROM {} JOIN {schema}.workflow_output AS ended USING (workflow_uuid) "
+            "WHERE completed_at >= $3 GROUP BY ended.output"
+        )
+        rows = await self._select(query, ["SUCCESS"], int(since.timestamp() * 1000))
+        counts: dict[str, int] = {msgspec.json.decode(output): count for output, count in rows}
+        return {outcome: count for outcome, count in counts.items() if outcome != "again"}
+
+    async def _executors(self) -> set[str]:
+        """The processes that workflows are assigned to."""
+        return {str(row[0]) for row in await self._select("SELECT DISTINCT executor_id FROM {}", ["PENDING"])}
+
+    async def _select(self, query: str, statuses: Sequence[str], *values: object) -> Sequence[Record]:
+        """Read the tables that DBOS documents, because its API can neither count nor summarise. ``{}`` in the query
+        stands for the workflows of the queue with one of these statuses."""
+        await self._client()  # creates the tables
+        schema = quoted(self._schema)
+        workflows = f"SELECT * FROM {schema}.workflow_status WHERE queue_name = ANY ($1) AND status = ANY ($2)"
+        whole = query.format(f"({workflows}) AS workflows", schema=schema)
+        return await self._database.read(
+            lambda connection: connection.fetch(whole, self._queues, statuses, *values), "reading the queue"
+        )
 
     async def close(self) -> None:
-        """Stop the engine in this process, and return what it has started and no worker has claimed."""
+        """Stop the engine in this process. Jobs that it has started but no worker has claimed return to the queue."""
         if self._executor is not None:
             self._executor = None
             await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
             for seat in self._offered:
-                await self._call("resume_workflows", [seat.workflow_id], queue_name=self._urgent)
+                await self._resume([seat.workflow_id], seat.job.protocol)
             self._offered.clear()
         if self._client_ is not None:
             await asyncio.to_thread(self._client_.destroy)
             self._client_ = None
+            await self._database.close()
 
     # -- for workers
 
     async def heartbeat(self, worker: WorkerInfo) -> None:
-        """Show that the worker is alive, and resume the workflows of dead ones."""
+        """Record that the worker is alive."""
         if self._executor is None:
             await self._client()  # creates the tables
         executor = self._executor or worker.id
         await self._members.heartbeat(replace(worker, executor=executor))
         if self._executor is None:
-            self._executor = executor
+            self._offered.clear()  # by a launch that failed halfway, and whose loop is closed
+            self._begun.clear()
             await _guarded(asyncio.to_thread(self._launch, executor, worker.slots, asyncio.get_running_loop()))
-        await self._resume_workflows_of_the_dead()
+            self._executor = executor
+
+    async def reap(self, worker: WorkerInfo) -> None:
+        """Resume the workflows of dead workers."""
+        await self._members.reap(worker)
+        if self._executor is not None:
+            await self._resume_abandoned(self._executor)
         self._beats += 1
         if self._beats % _CLEAN_EVERY == 0:
             await self._clean()
 
     def _launch(self, executor: str, slots: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the engine, in a thread: workflows run in a loop of DBOS, and jobs are offered to the worker's."""
+        """Start the engine in a thread. Workflows run in DBOS's event loop; jobs are offered to the worker's."""
         config: DBOSConfig = {
             "name": _APPLICATION,
             "system_database_url": self._url,
             "dbos_system_schema": self._schema,
-            "application_version": _VERSION,
+            "application_version": _APPLICATION,
             "executor_id": executor,
+            "sys_db_pool_size": _POOL,
+            "sys_db_idle_transaction_timeout_sec": _IDLE_S,
             "serializer": DBOSPortableJSONSerializer(),
             "run_migrations": False,
             "use_listen_notify": False,
             "log_level": "CRITICAL",  # a workflow that was cancelled is not an error
             "enable_otlp": False,
         }
+        DBOS.destroy(destroy_registry=True)  # what is left of a launch that failed
         DBOS(config=config)
 
         async def work(data: dict[str, Any]) -> str:
@@ -281,18 +361,21 @@ class DbosQueue:
         for name in self._queues:
             DBOS.register_queue(
                 name,
-                partition_concurrency=1,
-                worker_concurrency=slots,
+                worker_concurrency=_BEGUN_SLOTS * slots if name.endswith(_BEGUN) else slots,
                 polling_interval_sec=_POLL_S,
                 on_conflict="always_update",
             )
 
     def _offer(self, seat: _Seat) -> None:
+        self._begun.add(seat.workflow_id)
         self._offered.append(seat)
         self._has_offer.set()
 
-    async def claim(self, worker: WorkerInfo, wait_s: float) -> Job | None:
-        """The next job that the engine has started here, waiting for one so long."""
+    async def claim(self, worker: WorkerInfo, wait_s: float, *, begun_only: bool = False) -> Job | None:
+        """The next job that the engine has started here; None if there is none within `wait_s`. DBOS counts the
+        slots.
+        """
+        del begun_only
         if not self._offered:
             self._has_offer.clear()
             try:
@@ -300,31 +383,62 @@ class DbosQueue:
                     await self._has_offer.wait()
             except TimeoutError:
                 return None
-        seat = self._offered.popleft()
-        if seat.job.agent not in worker.agents or not await self._is_within_limits(seat):
-            await self._end(seat, "again", _HELD_BACK_S)
+        seat = self._offered[0]  # it stays there if the store fails
+        job = seat.job
+        if (former := self._seats.get(job.id)) is not None:
+            # This process was taken for dead, and its workflow was resumed here: it works on the job already.
+            former.put("again")
+        elif job.agent not in worker.agents or not await self._is_admitted(seat):
+            await self._end(seat, "again", _HELD_BACK_S, has_begun=False)
+            self._offered.popleft()
             return None
-        self._seats[seat.job.id] = seat
-        return seat.job
+        self._seats[job.id] = seat
+        self._offered.popleft()
+        return job if former is None else None
 
-    async def _is_within_limits(self, seat: _Seat) -> bool:
-        """Whether the job may run now. Among those that started at once, the first ones may."""
-        for limit in self._limits:
-            value = getattr(seat.job, limit.by)
-            if value is None or limit.name not in (None, value):
-                continue
-            if limit.running is not None:
-                same = await self._list(status="PENDING", attributes={limit.by: value})
-                if seat.workflow_id not in _earliest(same, limit.running):
+    async def _is_admitted(self, seat: _Seat) -> bool:
+        """Whether the limits allow the job to run now. Workers check one at a time, so no limit is exceeded."""
+        names = {limit: getattr(seat.job, limit.by) for limit in self._limits}
+        limits = [limit for limit, value in names.items() if value is not None and limit.name in (None, value)]
+        if not limits:
+            return True
+        async with self._admission():
+            for limit in limits:
+                if not await self._has_room(limit, names[limit], seat.workflow_id):
                     return False
-            if limit.starts is not None:
-                since = (self._now() - timedelta(seconds=limit.per_s)).isoformat()
-                started = await self._list(attributes={limit.by: value, "started": True}, dequeued_after=since)
-                if len(started) >= limit.starts:
-                    return False
-        if any(limit.starts is not None for limit in self._limits):
             await self._call("update_workflow_attributes", seat.workflow_id, {"started": True}, merge=True)
         return True
+
+    async def _has_room(self, limit: Limit, value: str, workflow_id: str) -> bool:
+        attributes = {limit.by: value, "started": True}
+        counted: list[tuple[int, list[WorkflowStatus]]] = []
+        if limit.running is not None:
+            counted.append((limit.running, await self._list(status="PENDING", attributes=attributes)))
+        if limit.starts is not None:
+            since = (self._now() - timedelta(seconds=limit.per_s)).isoformat()
+            counted.append((limit.starts, await self._list(attributes=attributes, dequeued_after=since)))
+        return all(sum(one.workflow_id != workflow_id for one in found) < most for most, found in counted)
+
+    @asynccontextmanager
+    async def _admission(self) -> AsyncIterator[None]:
+        """A lock held by one worker at a time: the lease on a session without content. Raises `LeaseLost` at the end if
+        this process was stopped for so long that it lost the lease: others may have counted in the meantime."""
+        session_id = f"{RESERVED}limits:{self.name}"
+        owner = f"{self._executor} {self._store.environment.new_id()}"
+        while True:
+            try:
+                lease = await self._store.acquire_lease(session_id, owner, _ADMISSION_S)
+                break
+            except NotFound:
+                with suppress(Conflict):  # another worker was faster
+                    await self._store.create_session(session_id)
+            except SessionInUse:
+                await asyncio.sleep(_POLL_S / 10)
+        try:
+            yield
+            await self._store.renew_lease(lease, _ADMISSION_S)
+        finally:
+            await self._store.release_lease(lease)
 
     async def complete(
         self,
@@ -335,20 +449,22 @@ class DbosQueue:
         delay_s: float = 0.0,
         code: ErrorCode | None = None,
     ) -> None:
-        """End the workflow of a job; one that ends as ``again`` continues as another workflow, due after `delay_s`."""
+        """End the workflow of a job. If the outcome is ``again``, another workflow due after `delay_s` continues it."""
         del worker, code  # the workflow has one owner, and its outcome says enough
         seat = self._seats.get(job.id)
         if seat is not None:
             await self._end(seat, outcome, delay_s)
             del self._seats[job.id]
 
-    async def _end(self, seat: _Seat, outcome: Outcome, delay_s: float) -> None:
+    async def _end(self, seat: _Seat, outcome: Outcome, delay_s: float, *, has_begun: bool = True) -> None:
         if outcome == "again":
             found = await self._list(workflow_ids=[seat.workflow_id])
             if found and found[0].status != "CANCELLED":
                 first, _, number = seat.workflow_id.partition("+")
                 due = self._now() + timedelta(seconds=delay_s) if delay_s > 0 else None
-                await self._enqueue(replace(seat.job, not_before=due), f"{first}+{int(number or 0) + 1}")
+                next_id = f"{first}+{int(number or 0) + 1}"
+                has_begun = has_begun or seat.job.has_begun
+                await self._enqueue(replace(seat.job, not_before=due, has_begun=has_begun), next_id)
         seat.put(outcome)
 
     def step(self, job: Job, number: int) -> None:
@@ -361,39 +477,74 @@ class DbosQueue:
         """End the worker."""
         await self._members.leave(worker)
 
-    # -- the workflows of others
+    def live_limit(self, slots: int) -> int:
+        """Jobs that have begun have separate slots."""
+        return (1 + _BEGUN_SLOTS) * slots
 
-    async def _resume_workflows_of_the_dead(self) -> None:
-        """Resume what belongs to processes that are not alive. Those that are joined before their first workflow."""
-        alive = {one.executor for one in (await self._members.status()).workers}
-        for one in await self._list(status="PENDING", limit=_LISTED):
-            if one.executor_id not in alive:
-                await self._resume(one)
+    # -- what nobody works on
 
-    async def _resume(self, one: WorkflowStatus) -> None:
-        """Have another worker continue a workflow, unless too many died with it."""
-        resumed = int((one.attributes or {}).get("resumed", 0)) + 1
-        is_stuck = resumed >= MAX_ATTEMPTS
-        attributes = {"resumed": resumed, **({"stuck": True} if is_stuck else {})}
-        await self._call("update_workflow_attributes", one.workflow_id, attributes, merge=True)
-        if is_stuck:
-            await self._call("cancel_workflows", [one.workflow_id])
-        else:
-            await self._call("resume_workflows", [one.workflow_id], queue_name=self._urgent)
+    async def _resume_abandoned(self, executor: str) -> None:
+        """Resume the workflows of dead processes, and those of this process that have not started."""
+        executors = await self._executors()
+        # Read after the workflows: a process joins before it is assigned its first one.
+        dead = executors - {one.executor for one in (await self._members.status()).workers}
+        # Others do the same, and may have been faster: a workflow that they have resumed is no longer with the dead.
+        found = await self._list(status="PENDING", executor_id=sorted(dead)) if dead else []
+        found += await self._not_begun(executor)
+        for protocol in {_protocol_of(one) for one in found}:
+            await self._resume_or_set_aside([one for one in found if _protocol_of(one) == protocol], protocol)
+
+    async def _not_begun(self, executor: str) -> list[WorkflowStatus]:
+        """Workflows that have belonged to this process for at least one beat without being started."""
+        begun = set(self._begun)
+        own = await self._list(status="PENDING", executor_id=executor)
+        ids = {one.workflow_id for one in own}
+        self._begun -= begun - ids  # they have ended
+        waiting = ids - self._begun
+        found = [one for one in own if one.workflow_id in waiting & self._suspects]
+        self._suspects = waiting - self._suspects
+        return found
+
+    async def _resume_or_set_aside(self, abandoned: Sequence[WorkflowStatus], protocol: int) -> None:
+        """Have other workers continue these workflows, except those that too many workers died with."""
+        attempts = {one.workflow_id: int((one.attributes or {}).get("resumed", 0)) + 1 for one in abandoned}
+        stuck = [workflow_id for workflow_id, count in attempts.items() if count >= MAX_ATTEMPTS]
+        resumed = [workflow_id for workflow_id in attempts if workflow_id not in stuck]
+        if resumed:
+            _log.info("Resuming %d abandoned jobs.", len(resumed))
+            await self._resume(resumed, protocol)
+        counts = {
+            one: {"resumed": count} | ({"stuck": self.name} if one in stuck else {}) for one, count in attempts.items()
+        }
+        await asyncio.gather(
+            *(self._call("update_workflow_attributes", one, count, merge=True) for one, count in counts.items())
+        )
+        if stuck:
+            await self._call("cancel_workflows", stuck)
+
+    async def _resume(self, workflow_ids: Sequence[str], protocol: int) -> None:
+        _, begun = _queue_names(self.name, protocol)
+        await self._call("resume_workflows", list(workflow_ids), queue_name=begun)
 
     async def _clean(self) -> None:
-        """Delete workflows that ended long ago."""
+        """Delete workflows that ended long ago, except those that were set aside and nobody has looked at."""
         before = (self._now() - _KEPT).isoformat()
-        old = await self._list(status=["SUCCESS", "CANCELLED", "ERROR"], completed_before=before, limit=_CLEANED)
-        if old:
-            await self._call("delete_workflows", [one.workflow_id for one in old])
+        ended = ["SUCCESS", "CANCELLED", "ERROR"]
+        wanted = {"status": ended, "queue_name": None, "name": _WORKFLOW, "completed_before": before}
+        for _ in range(_CLEANINGS):
+            old = await self._list(**wanted, limit=_CLEANED)
+            unused = [one.workflow_id for one in old if "stuck" not in (one.attributes or {})]
+            if unused:
+                await self._call("delete_workflows", unused)
+            if not unused or len(old) < _CLEANED:
+                break
 
     def _now(self) -> datetime:
         return self._store.environment.now()
 
 
 async def _guarded(work: Awaitable[T]) -> T:
-    """The result; `StoreError` if the engine or its server fails, which may pass."""
+    """The result. Raises a retryable `StoreError` if the engine or its server fails."""
     try:
         return await work
     except (dbos_error.DBOSException, SQLAlchemyError, OSError) as error:
@@ -407,11 +558,33 @@ async def _recorded(number: int) -> int:
 
 
 def _engine_address(address: str) -> tuple[str, str]:
-    """The URL without what only the store reads, and the schema of the store."""
+    """The URL without what only the store reads, and the schema of the store. As the store does, the engine gives up a
+    server that falls silent, and has the server do the same."""
     url, schema, _ = PostgresAddress.parse(address)
     parts = urlsplit(url)
-    kept = [(key, value) for key, value in parse_qsl(parts.query) if key not in WEAK_SETTINGS]
-    return urlunsplit(parts._replace(scheme="postgresql", query=urlencode(kept))), schema
+    kept = {key: value for key, value in parse_qsl(parts.query) if key not in WEAK_SETTINGS}
+    idle, interval, count = KEEPALIVES.values()
+    silence: dict[str, object] = {
+        "connect_timeout": SILENT_S,
+        "tcp_user_timeout": SILENT_S * 1000,
+        "keepalives_idle": idle,
+        "keepalives_interval": interval,
+        "keepalives_count": count,
+        "options": " ".join(f"-c {name}={value}" for name, value in SERVER_KEEPALIVES.items()),
+    }
+    return urlunsplit(
+        parts._replace(scheme="postgresql", query=urlencode({**silence, **kept}, quote_via=quote))
+    ), schema
+
+
+def _queue_names(name: str, protocol: int) -> tuple[str, str]:
+    """The queues for jobs of this version of the step protocol: for new ones, and for those that have begun."""
+    base = f"bartack-{name}-v{protocol}"
+    return base, base + _BEGUN
+
+
+def _protocol_of(status: WorkflowStatus) -> int:
+    return int((status.attributes or {}).get("protocol", 1))
 
 
 def _job_of(status: WorkflowStatus) -> Job:
@@ -421,8 +594,3 @@ def _job_of(status: WorkflowStatus) -> Job:
 
 def _time(ms: int | None) -> datetime | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def _earliest(found: Iterable[WorkflowStatus], count: int) -> list[str]:
-    ordered: Callable[[WorkflowStatus], Any] = lambda one: (one.dequeued_at or 0, one.workflow_id)  # noqa: E731
-    return [one.workflow_id for one in sorted(found, key=ordered)[:count]]

@@ -1,7 +1,7 @@
-"""`Job`: a run that waits for a worker, or that one works on; and what a queue reports about jobs and workers.
+"""`Job`: a run that is waiting for a worker or claimed by one; and what a queue reports about jobs and workers.
 
-A job says which session to work on and nothing about its content: prompts, answers and results are in the session. All
-of these values are JSON.
+A job identifies a session and contains none of its content: prompts, answers and results are in the session. All of
+these values are JSON.
 """
 
 from datetime import datetime
@@ -15,6 +15,7 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 __all__ = [
     "JOB_KEY",
     "PROTOCOL",
+    "WORKER_KEY",
     "Job",
     "Limit",
     "Outcome",
@@ -25,7 +26,8 @@ __all__ = [
 ]
 
 PROTOCOL = 1  # how a job is worked on; a worker takes jobs of this version and of older ones
-JOB_KEY = "bartack.job"  # metadata of a run: the job that it was started for
+JOB_KEY = "bartack.job"  # metadata of a run: the job that it was started for,
+WORKER_KEY = "bartack.worker"  # and the process that works on it
 
 Outcome = Literal[
     "completed",
@@ -53,6 +55,7 @@ class Job(_Value, frozen=True):
     user: str | None = None
     provider: str | None = None
     model: str | None = None
+    has_begun: bool = False  # a worker had it before; such jobs go first, and do not wait for a slot
     attempt: int = 1  # counts the workers that died with it
     queue: str = "default"  # its name
     engine: str = "store"  # and its kind
@@ -60,8 +63,9 @@ class Job(_Value, frozen=True):
 
 
 class Limit(_Value, frozen=True):
-    """How many runs may be live at once, and how many may start in an interval: for each user, model or provider, or
-    for the one of this name. All workers share what is counted."""
+    """How many runs may be live at once, or how many may start in an interval: for each user, model or provider, or
+    only for the one with this name. All workers share the counts.
+    """
 
     by: Literal["user", "model", "provider"]
     name: str | None = None
@@ -90,7 +94,7 @@ class Limit(_Value, frozen=True):
 
 
 class WorkerInfo(_Value, frozen=True):
-    """A process that works on jobs. No two have the same id, not even one after the other."""
+    """A process that executes jobs. Ids are unique and never reused."""
 
     id: str
     host: str
@@ -112,7 +116,7 @@ class RunningJob(_Value, frozen=True):
 
 
 class QueueStatus(_Value, frozen=True):
-    """What a queue is doing. `waiting` counts all jobs that wait, `scheduled` those of them that are not due."""
+    """What a queue is doing. `waiting` counts all waiting jobs, `scheduled` those of them that are not due yet."""
 
     queue: str
     at: datetime
@@ -122,7 +126,7 @@ class QueueStatus(_Value, frozen=True):
     running: tuple[RunningJob, ...] = ()
     stuck: tuple[Job, ...] = ()  # too many workers died with them
     workers: tuple[WorkerInfo, ...] = ()
-    outcomes: dict[str, int] = {}
+    outcomes: dict[str, int] = {}  # of jobs that ended: of all, or on an engine of those in the last minutes
     per_minute: float = 0.0  # jobs that ended, over the last minutes
 
     def as_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""`RunQueue`: the interface between runs and whatever decides who works on which when.
+"""`RunQueue`: the interface of queues, which decide which worker executes which run, and when.
 
-The session store remains the source of truth about what is done in a session. A queue holds scheduling state only, and
-may be wrong about it without harm: a job that is worked on twice finds nothing left to do, and the lease of the session
-keeps two workers from working on it at once.
+The session store remains the source of truth about what has been done in a session. A queue holds only scheduling
+state, and errors in it do no harm: a job that is executed twice finds nothing left to do, and the session's lease keeps
+two workers from running it at once.
 """
 
 from typing import Protocol
@@ -14,7 +14,7 @@ __all__ = ["RunQueue"]
 
 
 class RunQueue(Protocol):
-    """A queue of jobs. Of the jobs of one session, one is worked on at a time."""
+    """A queue of jobs. At most one job per session is active at a time."""
 
     name: str
     engine: str
@@ -25,17 +25,26 @@ class RunQueue(Protocol):
         ...
 
     async def enqueue(self, job: Job) -> None:
-        """Add a job. One with an id that was enqueued before has no effect."""
+        """Add a job. Enqueueing a job id again has no effect."""
         ...
 
-    async def claim(self, worker: WorkerInfo, wait_s: float) -> Job | None:
-        """The next job for this worker, waiting for one so long. Do not cancel this: a job could be lost with it."""
+    async def claim(self, worker: WorkerInfo, wait_s: float, *, begun_only: bool = False) -> Job | None:
+        """The next job for this worker; None if there is none within `wait_s`. With `begun_only`, a job that has begun.
+
+        Do not cancel this call, or a job may be lost.
+        """
         ...
 
     async def heartbeat(self, worker: WorkerInfo) -> None:
-        """Show that the worker is alive, and return the jobs of dead ones to the queue. Call it every `beat_s` seconds.
+        """Record that the worker is alive. Call this every `beat_s` seconds.
 
-        Raises `LeaseLost` if the worker was taken for dead: its jobs belong to others now, and it needs a new id.
+        Raises `LeaseLost` if the worker was considered dead: its jobs now belong to others, and it needs a new id.
+        """
+        ...
+
+    async def reap(self, worker: WorkerInfo) -> None:
+        """Return the jobs of dead workers to the queue. Call this as often as `heartbeat`, but not before it, because
+        this may take longer than a heartbeat is valid.
         """
         ...
 
@@ -48,23 +57,27 @@ class RunQueue(Protocol):
         delay_s: float = 0.0,
         code: ErrorCode | None = None,
     ) -> None:
-        """End the claim of a job; one that ends as ``again`` is returned to the queue, due after `delay_s`."""
+        """End the claim of a job. If the outcome is ``again``, the job returns to the queue, due after `delay_s`."""
         ...
 
     def step(self, job: Job, number: int) -> None:
-        """Note that the run of a job has completed a model call, or a round of tool calls; the first has number 1."""
+        """Record that the run of a job has completed a model call or a round of tool calls. Steps count from 1."""
         ...
 
     async def cancel(self, session_id: str) -> tuple[Job, ...]:
-        """Remove the jobs of a session, and return those that no worker had claimed. A claimed one is not repeated."""
+        """Remove the jobs of a session, and return them. One that a worker has claimed is not repeated."""
         ...
 
     async def leave(self, worker: WorkerInfo) -> None:
-        """End the worker: its claims, if it has any left, are returned to the queue."""
+        """Remove the worker. Any claims it still has return to the queue."""
         ...
 
     async def status(self) -> QueueStatus:
         """What the queue is doing."""
+        ...
+
+    def live_limit(self, slots: int) -> int:
+        """How many jobs a worker with this many slots may have claimed before it is full."""
         ...
 
     @property

@@ -1,12 +1,12 @@
 """`QueueState`: the fold over the events of a queue, from which every process reads the same state.
 
-Jobs that wait are kept in *lanes*: those of the same agent, user, model and protocol version, which limits treat alike.
-So a job is found without looking at all those that a limit holds back. A job whose session is busy waits beside the
-lanes until the session is free.
+Waiting jobs are kept in *lanes*: jobs with the same agent, user, model and protocol version, which limits treat alike.
+The next job is thus found without looking at all those that a limit holds back. Jobs that have begun have separate
+lanes, which go first. A job whose session is busy waits outside the lanes until the session is free.
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -29,14 +29,16 @@ from bartack.queues.job import Job, Limit, QueueStatus, RunningJob, WorkerInfo
 
 __all__ = ["MAX_ATTEMPTS", "QueueState"]
 
-MAX_ATTEMPTS = 5  # workers that may die with a job before it is set aside
+# Workers that may die with a job before it is set aside. Not few: all that a worker does dies with it, and a long run
+# may outlive many machines.
+MAX_ATTEMPTS = 20
 _RECENT = 1000  # ids of ended jobs, which are not enqueued again
 _STARTS = 10_000  # starts that are remembered for limits,
 _WINDOW = timedelta(hours=1)  # for so long
 _MINUTES = 5  # over which the throughput is averaged
 _CHUNK = 500  # jobs in one event of a snapshot
 
-_Key = tuple[int, datetime, str, int]  # in the order of claims; the last is the number of the placement
+_Key = tuple[bool, int, datetime, str, int]  # in the order of claims; the last is the number of the placement
 
 
 class _Lane(NamedTuple):
@@ -45,10 +47,11 @@ class _Lane(NamedTuple):
     provider: str | None
     model: str | None
     protocol: int
+    has_begun: bool
 
 
 class QueueState:
-    """Pushing an event never fails: one that no longer applies, because others were faster, changes nothing."""
+    """Pushing an event never fails: an event that no longer applies, because others were faster, changes nothing."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Job] = {}
@@ -56,6 +59,7 @@ class QueueState:
         self.stuck: dict[str, Job] = {}
         self.workers: dict[str, WorkerInfo] = {}
         self.moved_to: str | None = None
+        self.newest_protocol: int = 0  # of the jobs that have waited
         self._recent: dict[str, None] = {}
         self._outcomes: Counter[str] = Counter()
         self._ended: Counter[int] = Counter()  # by minute
@@ -147,6 +151,7 @@ class QueueState:
                 self._place(self.waiting[job_id])
 
     def _return(self, one: RunningJob, job: Job) -> None:
+        job = replace(job, has_begun=True)
         if one.is_cancelled:
             self._recent[job.id] = None
         elif job.attempt > MAX_ATTEMPTS:
@@ -166,6 +171,7 @@ class QueueState:
 
     def _wait(self, job: Job) -> None:
         self.waiting[job.id] = job
+        self.newest_protocol = max(self.newest_protocol, job.protocol)
         self._placed.pop(job.id, None)
         self._of_user[job.user] += 1
         if job.not_before is None:
@@ -176,16 +182,16 @@ class QueueState:
     # -- the next job
 
     def _place(self, job: Job) -> None:
-        lane = _Lane(job.agent, job.user, job.provider, job.model, job.protocol)
+        lane = _Lane(job.agent, job.user, job.provider, job.model, job.protocol, job.has_begun)
         self._placements += 1
         self._placed[job.id] = self._placements
         keys = self._lanes.setdefault(lane, [])
-        heappush(keys, (-job.priority, job.queued_at, job.id, self._placements))
-        if keys[0][2] == job.id:
+        heappush(keys, (not job.has_begun, -job.priority, job.queued_at, job.id, self._placements))
+        if keys[0][3] == job.id:
             self._show_head(lane)
 
     def _is_placed(self, key: _Key) -> bool:
-        return key[2] in self.waiting and self._placed.get(key[2]) == key[3]
+        return key[3] in self.waiting and self._placed.get(key[3]) == key[4]
 
     def _show_head(self, lane: _Lane) -> None:
         keys = self._lanes[lane]
@@ -196,25 +202,30 @@ class QueueState:
         else:
             del self._lanes[lane]
 
-    def next_job(self, now: datetime, worker: WorkerInfo, limits: Sequence[Limit] = ()) -> Job | None:
+    def next_job(
+        self, now: datetime, worker: WorkerInfo, limits: Sequence[Limit] = (), *, begun_only: bool = False
+    ) -> Job | None:
         """The job that this worker should claim."""
         while self._due and self._due[0][0] <= now:
             _, job_id = heappop(self._due)
             if job_id in self.waiting:
                 self._place(self.waiting[job_id])
         held_back: list[tuple[_Key, _Lane]] = []
+        within: dict[tuple[Limit, str], bool] = {}  # what was counted already
         found: Job | None = None
         while self._heads and found is None:
             key, lane = self._heads[0]
+            if begun_only and not lane.has_begun:
+                break  # nor have those behind it
             keys = self._lanes.get(lane)
             if not keys or keys[0] != key:
                 heappop(self._heads)
             elif not self._is_placed(key):
                 heappop(self._heads)
                 self._show_head(lane)
-            elif not self._may_run(lane, now, worker, limits):
+            elif not self._may_run(lane, now, worker, limits, within):
                 held_back.append(heappop(self._heads))
-            elif (job := self.waiting[key[2]]).session_id in self._busy:
+            elif (job := self.waiting[key[3]]).session_id in self._busy:
                 self._blocked.setdefault(job.session_id, []).append(job.id)
                 del self._placed[job.id]
                 heappop(self._heads)
@@ -225,14 +236,26 @@ class QueueState:
             heappush(self._heads, head)
         return found
 
-    def _may_run(self, lane: _Lane, now: datetime, worker: WorkerInfo, limits: Sequence[Limit]) -> bool:
+    def _may_run(
+        self,
+        lane: _Lane,
+        now: datetime,
+        worker: WorkerInfo,
+        limits: Sequence[Limit],
+        within: dict[tuple[Limit, str], bool],
+    ) -> bool:
         if lane.agent not in worker.agents or lane.protocol > worker.protocol:
             return False
-        return all(self._is_within(limit, getattr(lane, limit.by), now) for limit in limits)
+        for limit in limits:
+            value = getattr(lane, limit.by)
+            if value is not None and limit.name in (None, value):
+                if (limit, value) not in within:
+                    within[limit, value] = self._is_within(limit, value, now)
+                if not within[limit, value]:
+                    return False
+        return True
 
-    def _is_within(self, limit: Limit, value: str | None, now: datetime) -> bool:
-        if value is None or limit.name not in (None, value):
-            return True
+    def _is_within(self, limit: Limit, value: str, now: datetime) -> bool:
         if limit.running is not None:
             count = sum(getattr(one.job, limit.by) == value for one in self.running.values())
             if count >= limit.running:
@@ -253,10 +276,10 @@ class QueueState:
         """The jobs that the worker has claimed."""
         return (one.job for one in self.running.values() if one.worker == worker_id)
 
-    def of_session(self, session_id: str) -> Collection[str]:
+    def of_session(self, session_id: str) -> list[Job]:
         """The jobs of a session that have not ended."""
         jobs = [*self.waiting.values(), *(one.job for one in self.running.values()), *self.stuck.values()]
-        return [job.id for job in jobs if job.session_id == session_id]
+        return [job for job in jobs if job.session_id == session_id]
 
     def waiting_of(self, user: str | None) -> int:
         """How many jobs of a user wait."""

@@ -1,18 +1,19 @@
 """`StoreQueue`: a queue on the session store alone, for any number of processes that share the store.
 
-The queue is a log of events in a session that lists do not show. Every process folds it (`QueueState`) and appends with
-the expected tail: if others were faster, it folds what they added and decides again. So at any moment one process has
-claimed a job, without locks and without a server of its own.
+The queue is a log of events in a session that is hidden from lists. Every process folds the log (`QueueState`) and
+appends with the expected tail: if others were faster, it folds what they added and decides again. At any moment, a job
+is thus claimed by at most one process, without locks or a separate server.
 
-A worker's sign of life is the lease on a session of its own. The lease names host, boot and process, so a process that
-died on this machine is recognised at once, and one on another machine when its lease expires. Each worker looks after
-the next ones in the order of their ids.
+A worker's heartbeat is the lease on a session of its own. The lease names host, boot and process, so a process that
+died on this machine is detected immediately, and one on another machine when its lease expires. Each worker watches the
+next ones in the order of their ids.
 
-When the log has grown, the state is written to a new session as a snapshot, and the log continues there. A small
-session with a fixed name points to the current one.
+When the log has grown too long, the state is written to a new session as a snapshot, and the log continues there. A
+small session with a fixed name points to the current log.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
@@ -35,17 +36,18 @@ from bartack.queues.events import (
     dump_event,
     load_event,
 )
-from bartack.queues.job import Job, Limit, Outcome, QueueStatus, WorkerInfo
+from bartack.queues.job import PROTOCOL, Job, Limit, Outcome, QueueStatus, WorkerInfo
 from bartack.queues.state import QueueState
 from bartack.store.session_store import RESERVED, Lease, SessionStore, Tail, next_entries
 
 __all__ = ["MAX_WAITING", "StoreQueue"]
 
-MAX_WAITING = 100_000  # jobs; the log of more takes long to read when a process starts
+MAX_WAITING = 100_000  # jobs; with more, a new process takes too long to read the log
 _FACT = "bartack.queue"
 _POINTER = "bartack.queue.log"
 _ROTATE_AFTER = 2000  # events since the snapshot, or twice the jobs in it
-_WATCHED = 2  # workers that each worker looks after
+_WATCHED = 2  # workers that each worker watches
+_log = logging.getLogger("bartack.queues")
 _RATE_S = 0.5  # how often a worker that a limit holds back looks again: starts are forgotten without an event
 
 
@@ -65,8 +67,9 @@ class StoreQueue:
         max_waiting_per_user: int | None = None,
         ttl_s: float = 6.0,
     ) -> None:
-        """`limits` are applied when jobs are claimed, so all workers should have the same. `ttl_s` is how long the jobs
-        of a worker that died on another machine wait for another one."""
+        """`limits` are applied when jobs are claimed, so all workers should have the same limits. `ttl_s` is how long
+        the jobs of a worker that died on another machine wait until others may take them.
+        """
         self.name = name
         self._store = store
         self._limits = limits
@@ -81,12 +84,14 @@ class StoreQueue:
         self._state = QueueState()
         self._lock = asyncio.Lock()
         self._leases: dict[str, Lease] = {}  # signs of life, by worker
+        self._last_beat: float | None = None  # of any worker here, on the clock of the loop
+        self._reap_after = 0.0
         self._handed_out: set[tuple[str, int]] = set()  # jobs and attempts that `claim` has returned
 
     @property
     def beat_s(self) -> float:
-        """A third of the time that a sign of life is good for."""
-        return self._ttl_s / 3
+        """A quarter of the time that a heartbeat is valid: three in a row may be lost."""
+        return self._ttl_s / 4
 
     # -- for everyone
 
@@ -104,17 +109,16 @@ class StoreQueue:
             raise QueueFull(text, queued=of_user, limit=limit, user=user)
 
     async def enqueue(self, job: Job) -> None:
-        """Add a job. One with an id that was enqueued before has no effect."""
+        """Add a job. Enqueueing a job id again has no effect."""
         await self._append(lambda state: None if state.knows(job.id) else Enqueued(job=job))
 
     async def cancel(self, session_id: str) -> tuple[Job, ...]:
-        """Remove the jobs of a session, and return those that no worker had claimed."""
+        """Remove the jobs of a session, and return them."""
         removed: list[Job] = []
 
         def decide(state: QueueState) -> Event | None:
-            job_ids = state.of_session(session_id)
-            removed[:] = [state.waiting[job_id] for job_id in job_ids if job_id in state.waiting]
-            return Cancelled(job_ids=tuple(job_ids), at=self._now()) if job_ids else None
+            removed[:] = state.of_session(session_id)
+            return Cancelled(job_ids=tuple(job.id for job in removed), at=self._now()) if removed else None
 
         async with self._lock:
             await self._refresh()
@@ -128,29 +132,30 @@ class StoreQueue:
         return self._state.status(self.name, self._now())
 
     async def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: a store queue has nothing to close."""
 
     # -- for workers
 
-    async def claim(self, worker: WorkerInfo, wait_s: float) -> Job | None:
-        """The next job for this worker, waiting for one so long."""
+    async def claim(self, worker: WorkerInfo, wait_s: float, *, begun_only: bool = False) -> Job | None:
+        """The next job for this worker; None if there is none within `wait_s`."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + wait_s
         async with self._lock:
             await self._refresh()
         while True:
-            job = await self._claimed(worker)
+            job = await self._claimed(worker, begun_only)
             left_s = deadline - clock()
             if job is not None or left_s <= 0:
                 return job
             await self._changed(min(left_s, self._pause_s()))
 
-    async def _claimed(self, worker: WorkerInfo) -> Job | None:
+    async def _claimed(self, worker: WorkerInfo, begun_only: bool) -> Job | None:
         chosen: list[Job] = []
 
         def decide(state: QueueState) -> Event | None:
-            now = self._now()
-            job = state.next_job(now, worker, self._limits) if worker.id in state.workers else None
+            now, job = self._now(), None
+            if worker.id in state.workers:
+                job = state.next_job(now, worker, self._limits, begun_only=begun_only)
             chosen[:] = [] if job is None else [job]
             return None if job is None else Claimed(job_id=job.id, worker=worker.id, at=now)
 
@@ -165,7 +170,7 @@ class StoreQueue:
         return None
 
     def _pause_s(self) -> float:
-        """How long nothing can become claimable without an event."""
+        """The longest time to wait: before it has passed, no job becomes claimable without an event."""
         due = self._state.next_due
         until_due = _RATE_S if due is None else (due - self._now()).total_seconds()
         is_rated = any(limit.starts is not None for limit in self._limits)
@@ -190,7 +195,7 @@ class StoreQueue:
         delay_s: float = 0.0,
         code: ErrorCode | None = None,
     ) -> None:
-        """End the claim of a job; one that ends as ``again`` is returned to the queue, due after `delay_s`."""
+        """End the claim of a job. If the outcome is ``again``, the job returns to the queue, due after `delay_s`."""
 
         def decide(state: QueueState) -> Event | None:
             if not state.has_claim(job, worker.id):
@@ -212,10 +217,14 @@ class StoreQueue:
     def step(self, job: Job, number: int) -> None:
         """Nothing to record."""
 
+    def live_limit(self, slots: int) -> int:
+        """The number of slots."""
+        return slots
+
     # -- signs of life
 
     async def heartbeat(self, worker: WorkerInfo) -> None:
-        """Renew the lease that shows that the worker is alive, and return the jobs of dead ones to the queue."""
+        """Renew the lease that serves as the worker's heartbeat."""
         lease = self._leases.get(worker.id)
         if lease is None:
             lease = await self._joined(worker)
@@ -223,12 +232,20 @@ class StoreQueue:
             try:
                 lease = await self._store.renew_lease(lease, self._ttl_s)
             except NotFound as error:  # whoever took the worker for dead has removed the session
-                raise LeaseLost(f"Worker {worker.id} was taken for dead.") from error
+                raise LeaseLost(f"Worker {worker.id} was considered dead.") from error
         self._leases[worker.id] = lease
-        async with self._lock:
-            await self._refresh()
-        await self._append(lambda state: None if worker.id in state.workers else Joined(worker=worker))
-        await self._return_jobs_of_the_dead(worker)
+        self._note_beat()
+        if worker.id not in self._state.workers:
+            async with self._lock:
+                await self._refresh()
+            await self._append(lambda state: None if worker.id in state.workers else Joined(worker=worker))
+
+    def _note_beat(self) -> None:
+        """After an outage of the store, no heartbeat is valid: give all other workers time to renew theirs."""
+        now = asyncio.get_running_loop().time()
+        if self._last_beat is not None and now - self._last_beat > self._ttl_s - self.beat_s:
+            self._reap_after = now + 2 * self.beat_s
+        self._last_beat = now
 
     async def _joined(self, worker: WorkerInfo) -> Lease:
         session_id = self._life_of(worker.id)
@@ -248,14 +265,19 @@ class StoreQueue:
     def _life_of(self, worker_id: str) -> str:
         return f"{RESERVED}worker:{worker_id}"
 
-    async def _return_jobs_of_the_dead(self, worker: WorkerInfo) -> None:
-        """Look after the next workers in the order of ids, and beyond a dead one after the next in turn."""
+    async def reap(self, worker: WorkerInfo) -> None:
+        """Check the next workers in the order of ids. If one is dead, check the one after it, too."""
+        if asyncio.get_running_loop().time() < self._reap_after:
+            return
+        async with self._lock:
+            await self._refresh()
         ids = sorted(self._state.workers)
         alive = 0
         for other in [*(one for one in ids if one > worker.id), *(one for one in ids if one < worker.id)]:
             if alive == _WATCHED:
                 break
             if await self._is_dead(other, worker):
+                _log.warning("Worker %s is dead; its jobs return to the queue.", other)
                 await self._append(
                     lambda state, other=other: (  # type: ignore[misc]
                         Left(worker=other, at=self._now(), is_lost=True) if other in state.workers else None
@@ -267,7 +289,7 @@ class StoreQueue:
                 alive += 1
 
     async def _is_dead(self, other: str, worker: WorkerInfo) -> bool:
-        """Whether the lease can be taken from the worker, which can then no longer renew it."""
+        """Whether the worker's lease can be taken. If so, the worker can no longer renew it."""
         try:
             await self._store.acquire_lease(self._life_of(other), f"after {other}: {worker.id}", self._ttl_s)
         except SessionInUse:
@@ -282,7 +304,7 @@ class StoreQueue:
         return self._store.environment.now()
 
     async def _append(self, decide: Callable[[QueueState], Event | None]) -> None:
-        """Append the event that follows from the state, which is read again if others were faster."""
+        """Append the event that follows from the state. If others were faster, read the state again first."""
         async with self._lock:
             if self._log is None:
                 await self._refresh()
@@ -290,7 +312,8 @@ class StoreQueue:
                 if await self._is_appended(event):
                     break
                 await self._refresh()
-            if self._tail.seq - self._first > max(_ROTATE_AFTER, 2 * self._state.size):
+            has_grown = self._tail.seq - self._first > max(_ROTATE_AFTER, 2 * self._state.size)
+            if has_grown and self._state.newest_protocol <= PROTOCOL:  # a newer job may have keys unknown here
                 await self._rotate()
 
     async def _is_appended(self, event: Event) -> bool:
@@ -384,7 +407,7 @@ class StoreQueue:
                 await self._store.drop_session(before)
 
     async def _point_to(self, new: "_Pointer") -> None:
-        """Let processes that start from now on begin with this log, unless it was moved again in the meantime."""
+        """Point new processes to this log, unless it was moved again in the meantime."""
         tail, current = await self._pointer()
         while _number(current.log) < _number(new.log):
             entries = next_entries(self._root, tail, [new.fact], self._store.environment)

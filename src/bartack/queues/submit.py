@@ -1,11 +1,13 @@
 """Handing runs to workers: `submit` a prompt, `continue_run` after a decision, and `cancel_run`.
 
-The prompt is a fact of the session, as if any other process had queued it, and the job is named after its entry. So
-each step can be repeated after a failure, and has an effect once.
+The prompt is a fact of the session, as if any other process had queued it, and the job is named after its entry. Each
+step can therefore be repeated after a failure and takes effect once.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,22 +18,23 @@ from bartack.nouns.entries import (
     Entry,
     Fact,
     MessageQueued,
+    Redaction,
     ResultPosted,
     SessionHeader,
 )
-from bartack.nouns.errors import Conflict, NotFound, PartValidationError
+from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.wire import dump, load
 from bartack.queues.job import Job, job_of
 from bartack.queues.run_queue import RunQueue
-from bartack.store.requests import load_state, post, redact, request_abort
+from bartack.session.title import title_from
+from bartack.store.requests import load_state, post, post_from, redact, request_abort
 from bartack.store.session_store import SessionStore
 
-__all__ = ["cancel_run", "continue_run", "deliver_scheduled", "submit"]
+__all__ = ["cancel_run", "continue_run", "continued", "deliver_scheduled", "submit"]
 
 SCHEDULED = "bartack.scheduled"  # a fact with a message that is delivered later
-_TITLE = 60  # characters of the first prompt
 
 
 async def submit(
@@ -49,17 +52,16 @@ async def submit(
     head: str | None = None,
     header: SessionHeader | None = None,
 ) -> Job:
-    """Queue a message for a session, which is created if needed, and enqueue a job for it; both once for each `key`.
+    """Queue a message for a session, creating it if needed, and enqueue a job for it. Both happen once per `key`.
 
-    With `at`, the message is delivered then; with `head`, it begins a branch there. `model` is the one that limits
-    count the run for.
+    With `at`, the message is delivered at that time; with `head`, it starts a branch there. `model` is the model whose
+    limits apply to the run.
 
-    Raises `QueueFull`, and then nothing is stored.
+    Raises `QueueFull` without storing anything.
     """
     await queue.check_room(user)
-    title = " ".join(message.text.split())[:_TITLE]
     with suppress(Conflict):  # it exists
-        await store.create_session(session_id, SessionHeader(title=title or None) if header is None else header)
+        await store.create_session(session_id, header or SessionHeader(title=title_from(message.text)))
     entry_id = store.environment.new_id() if key is None else derived_id(session_id, f"submitted {key}")
     fact: Fact = MessageQueued(message, requested_by=user)
     if at is not None:
@@ -84,22 +86,35 @@ async def submit(
 
 
 async def deliver_scheduled(store: SessionStore, job: Job) -> None:
-    """Queue the message of a job that was scheduled, unless it was redacted in the meantime."""
-    if job.scheduled is None:
-        return
-    for entry in await store.load(job.session_id):
-        if entry.id == job.scheduled and isinstance(entry.fact, Custom) and entry.fact.name == SCHEDULED:
-            with suppress(PartValidationError):  # redacted
-                message = load(Message, entry.fact.data.get("message"))
-                fact = MessageQueued(message, requested_by=job.user)
-                await post(store, job.session_id, fact, entry_id=derived_id(job.id, "delivered"))
+    """Queue the message of a job that was scheduled, unless it was withdrawn in the meantime."""
+    if job.scheduled is not None:
+        with suppress(_Withdrawn):
+            await post_from(store, job.session_id, partial(_delivery, job), entry_id=_delivery_id(job))
+
+
+class _Withdrawn(Exception):
+    """The message is not to be delivered."""
+
+
+def _delivery(job: Job, entries: Iterable[Entry]) -> MessageQueued:
+    facts = {entry.id: entry.fact for entry in entries}
+    scheduled = facts.get(job.scheduled or "")
+    if not isinstance(scheduled, Custom) or any(
+        isinstance(fact, Redaction) and fact.entry_id == job.scheduled for fact in facts.values()
+    ):
+        raise _Withdrawn
+    return MessageQueued(load(Message, scheduled.data.get("message")), requested_by=job.user)
+
+
+def _delivery_id(job: Job) -> str:
+    return derived_id(job.id, "delivered")
 
 
 async def continue_run(store: SessionStore, queue: RunQueue, request: Entry) -> Job | None:
     """Enqueue a job for the open run of a session after a decision, a result or an abort was posted there.
 
-    None if the run is not one of a worker, or the request does not continue it. Nothing happens twice if the run is
-    live all the same.
+    None if the run does not belong to a worker, or the request does not continue it. If the run is live after all,
+    nothing happens twice.
     """
     if not isinstance(request.fact, ApprovalDecided | ResultPosted | AbortRequested):
         return None
@@ -107,9 +122,14 @@ async def continue_run(store: SessionStore, queue: RunQueue, request: Entry) -> 
     last = job_of(state.metadata)
     if state.run_id is None or last is None or (last.queue, last.engine) != (queue.name, queue.engine):
         return None
-    job = replace(last, id=request.id, queued_at=request.timestamp, not_before=None, scheduled=None, attempt=1)
+    job = continued(last, request.id, request.timestamp)
     await queue.enqueue(job)
     return job
+
+
+def continued(last: Job, job_id: str, at: datetime) -> Job:
+    """The job that continues the run of another one."""
+    return replace(last, id=job_id, queued_at=at, has_begun=True, not_before=None, scheduled=None, attempt=1)
 
 
 async def cancel_run(
@@ -120,14 +140,21 @@ async def cancel_run(
     reason: str | None = None,
     requested_by: str | None = None,
 ) -> bool:
-    """Withdraw the messages of jobs that no worker has begun, and end the open run; False if there was neither."""
+    """Withdraw the messages that no run has begun with, and end the open run; False if there was nothing to cancel."""
     jobs = await queue.cancel(session_id)
-    for job in jobs:
-        with suppress(NotFound):  # not every job has a message of its own
-            await redact(store, session_id, job.scheduled or job.id, reason=reason or "cancelled")
+    has_cancelled = bool(jobs)
     try:
+        stored = {entry.id for entry in await store.entries(session_id)}
+        for job in jobs:
+            if job.scheduled is not None and _delivery_id(job) not in stored:
+                await redact(store, session_id, job.scheduled, reason=reason or "cancelled")
+        # After that, because a worker may have delivered a scheduled message just before.
+        _, state = await load_state(store, session_id)
+        for message in state.inbox:
+            await redact(store, session_id, message, reason=reason or "cancelled")
+            has_cancelled = True
         request = await request_abort(store, session_id, reason=reason, requested_by=requested_by)
-    except NotFound:
-        return bool(jobs)
+    except NotFound:  # no run is open, or the session was purged
+        return has_cancelled
     await continue_run(store, queue, request)
     return True

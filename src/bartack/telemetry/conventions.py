@@ -69,6 +69,9 @@ TOKENS_BEFORE = "bartack.compaction.tokens_before"
 TOKENS_AFTER = "bartack.compaction.tokens_after"
 APPEND_KINDS = "bartack.append.kinds"
 LINK = "bartack.link"
+QUEUE_NAME = "bartack.queue.name"
+QUEUE_ENGINE = "bartack.queue.engine"
+JOB_OUTCOME = "bartack.job.outcome"
 
 OWN_ATTRIBUTES = MappingProxyType(
     {
@@ -86,6 +89,9 @@ OWN_ATTRIBUTES = MappingProxyType(
         TOKENS_AFTER: "the estimated size of the context after a compaction",
         APPEND_KINDS: "the kinds of the entries that are appended to the session",
         LINK: "what a link points to: resumed_run, the span of the same run before it was interrupted",
+        QUEUE_NAME: "the name of the queue that a worker takes jobs from",
+        QUEUE_ENGINE: "what the queue runs on: store or dbos",
+        JOB_OUTCOME: "how a job ended: completed, failed, aborted, paused, or again if it is to be continued later",
     }
 )
 
@@ -108,6 +114,18 @@ RETRY_EVENT = "bartack.retry"
 COST_METRIC = "bartack.usage.cost"
 RETRIES_METRIC = "bartack.retries"
 ACTIVE_RUNS_METRIC = "bartack.active_runs"
+JOB_WAIT_METRIC = "bartack.job.wait"
+JOB_DURATION_METRIC = "bartack.job.duration"
+QUEUE_METRICS = MappingProxyType(
+    {
+        "waiting": ("bartack.queue.waiting", "{job}", "Jobs that are due and wait for a worker."),
+        "scheduled": ("bartack.queue.scheduled", "{job}", "Jobs that are not due yet."),
+        "running": ("bartack.queue.running", "{job}", "Jobs that a worker has claimed."),
+        "stuck": ("bartack.queue.stuck", "{job}", "Jobs that were set aside because too many workers died with them."),
+        "workers": ("bartack.queue.workers", "{worker}", "Workers that are alive."),
+        "oldest_wait": ("bartack.queue.oldest_wait", "s", "How long the oldest job that is due has been waiting."),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,15 @@
-"""`Instruments`: the metrics of runs."""
+"""`Instruments`: the metrics of runs; and `QueueInstruments`: those of workers and their queues."""
 
 from opentelemetry.metrics import Histogram, Meter
 from opentelemetry.util.types import AttributeValue
 
 from bartack.nouns.deltas import Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.queues.job import Job, Outcome, QueueStatus
 from bartack.telemetry import conventions as names
 from bartack.telemetry.conventions import Conventions
 
-__all__ = ["Attributes", "Instruments"]
+__all__ = ["Attributes", "Instruments", "QueueInstruments"]
 
 Attributes = dict[str, AttributeValue]
 
@@ -76,6 +78,42 @@ class Instruments:
     def active(self, change: int, attributes: Attributes) -> None:
         """A run has begun to work (1) or has stopped (-1)."""
         self._active.add(change, attributes)
+
+
+class QueueInstruments:
+    """The metrics of workers. Every worker reports the state of the queue, which is the same for all of them."""
+
+    def __init__(self, meter: Meter) -> None:
+        wait = "Time from when a job was enqueued or due until a worker began with it."
+        self._wait = _seconds(meter, names.JOB_WAIT_METRIC, wait)
+        self._duration = _seconds(meter, names.JOB_DURATION_METRIC, "Time that a worker spent on a job.")
+        self._gauges = {what: meter.create_gauge(*one) for what, one in names.QUEUE_METRICS.items()}
+
+    def claimed(self, job: Job, waited_s: float) -> None:
+        """A worker begins with a job."""
+        self._wait.record(waited_s, _job_attributes(job))
+
+    def ended(self, job: Job, outcome: Outcome, seconds: float, code: ErrorCode | None) -> None:
+        """A worker has completed a job."""
+        error: Attributes = {} if code is None else {names.ERROR_TYPE: str(code)}
+        self._duration.record(seconds, {**_job_attributes(job), names.JOB_OUTCOME: outcome, **error})
+
+    def observed(self, status: QueueStatus, engine: str) -> None:
+        """What the queue is doing."""
+        values = {
+            "waiting": status.waiting - status.scheduled,
+            "scheduled": status.scheduled,
+            "running": len(status.running),
+            "stuck": len(status.stuck),
+            "workers": len(status.workers),
+            "oldest_wait": 0.0 if status.oldest is None else max(0.0, (status.at - status.oldest).total_seconds()),
+        }
+        for what, value in values.items():
+            self._gauges[what].set(value, {names.QUEUE_NAME: status.queue, names.QUEUE_ENGINE: engine})
+
+
+def _job_attributes(job: Job) -> Attributes:
+    return {names.AGENT_NAME: job.agent, names.QUEUE_NAME: job.queue, names.QUEUE_ENGINE: job.engine}
 
 
 def _seconds(meter: Meter, name: str, description: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:

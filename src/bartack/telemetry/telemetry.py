@@ -1,4 +1,4 @@
-"""`Telemetry`: what an agent is given so that its runs become spans and metrics."""
+"""`Telemetry`: reports the runs of an agent as spans and metrics, and the jobs of a worker as metrics."""
 
 import os
 from collections.abc import Mapping
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from opentelemetry import metrics, trace
 
 from bartack.agent.tracing import RunStart
+from bartack.nouns.errors import ErrorCode
+from bartack.queues.job import Job, Outcome, QueueStatus
 from bartack.telemetry.conventions import LATEST, V1_41
-from bartack.telemetry.metrics import Instruments
+from bartack.telemetry.metrics import Instruments, QueueInstruments
 from bartack.telemetry.run_spans import RunSpans
 
 __all__ = ["CONTENT_VARIABLE", "STABILITY_VARIABLE", "Telemetry", "captures_content"]
@@ -32,10 +34,10 @@ class Telemetry:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        """Without providers, the global ones of OpenTelemetry are used, also if they are set later.
+        """Without providers, OpenTelemetry's global ones are used, even if they are set later.
 
-        With `content`, spans contain prompts, answers, arguments and results, without what is redacted by then. The
-        default is ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, and without it no content.
+        With `content`, spans contain prompts, answers, arguments and results, except those already redacted. The
+        default is ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; without it, spans contain no content.
         """
         opted = {value.strip() for value in os.environ.get(STABILITY_VARIABLE, "").split(",")}
         self._conventions = LATEST if _LATEST in opted else V1_41
@@ -44,10 +46,23 @@ class Telemetry:
         self._tracer = trace.get_tracer("bartack", tracer_provider=tracer_provider, schema_url=url)
         meter = metrics.get_meter("bartack", meter_provider=meter_provider, schema_url=url)
         self._instruments = Instruments(meter, self._conventions)
+        self._queue_instruments = QueueInstruments(meter)
 
     def start_run(self, start: RunStart) -> RunSpans:
         """The tracer of a new run."""
         return RunSpans(start, self._tracer, self._instruments, self._conventions, content=self._content)
+
+    def job_claimed(self, job: Job, waited_s: float) -> None:
+        """A worker starts a job, this long after it was enqueued or due."""
+        self._queue_instruments.claimed(job, waited_s)
+
+    def job_ended(self, job: Job, outcome: Outcome, seconds: float, code: ErrorCode | None) -> None:
+        """The worker has completed the job, this long after it started."""
+        self._queue_instruments.ended(job, outcome, seconds, code)
+
+    def queue_observed(self, status: QueueStatus, engine: str) -> None:
+        """What the queue is doing at the moment."""
+        self._queue_instruments.observed(status, engine)
 
 
 def captures_content(variables: Mapping[str, str]) -> bool:

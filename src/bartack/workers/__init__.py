@@ -1,4 +1,4 @@
-"""Workers: processes that work on queued runs. See `bartack.queues` for the queues."""
+"""Workers: processes that execute queued runs. See `bartack.queues` for the queues."""
 
 from bartack.workers.worker import Worker
 

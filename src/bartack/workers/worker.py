@@ -1,17 +1,17 @@
-"""`Worker`: claims jobs from a queue and works on their sessions, many at once.
+"""`Worker`: claims jobs from a queue and runs their sessions, many at once.
 
     worker = Worker(StoreQueue(store), {"support": agent}, store, slots=10)
     await worker.run()                      # until worker.stop()
 
-What is to be done in a session is decided by the session: `Agent.resume` delivers the messages that wait there, or
-continues the run that is open. So a job that was done already is done again without effect. When the worker stops, each
-live run completes its current step and is handed over. If the process dies, the queue gives its jobs to others, and the
-lease of the session keeps a process that was only stopped for a while from writing to it afterwards.
+The session itself determines what is left to do: `Agent.resume` delivers waiting messages or continues the open run.
+Repeating a finished job therefore has no effect. When the worker stops, each live run completes its current step and is
+handed over. If the process dies, the queue gives its jobs to other workers. If it was only suspended, the session's
+lease keeps it from writing after it wakes up.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -21,22 +21,25 @@ from msgspec.structs import replace
 
 from bartack.agent import Agent, EntryAppended, Run, RunResult
 from bartack.nouns.config import LoopConfig
-from bartack.nouns.errors import BartackError, ErrorCode, LeaseLost, NotFound, SessionInUse, StoreError
+from bartack.nouns.errors import BartackError, ErrorCode, LeaseLost, NotFound, NothingToResume, SessionInUse, StoreError
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
-from bartack.queues.job import JOB_KEY, Job, Outcome, WorkerInfo
+from bartack.queues.job import JOB_KEY, WORKER_KEY, Job, Outcome, WorkerInfo
 from bartack.queues.run_queue import RunQueue
 from bartack.queues.submit import deliver_scheduled
+from bartack.session.run_state import RunState
 from bartack.store.holder import this_process
 from bartack.store.requests import load_state
 from bartack.store.session_store import SessionStore
+from bartack.workers.metrics import WorkerMetrics
 
 __all__ = ["JOURNAL_MS", "Worker"]
 
 JOURNAL_MS = 120  # how often an answer that is arriving becomes visible to viewers in other processes
 _CLAIM_S = 1.0  # how long a claim waits for a job, and so how long an idle worker takes to stop
-_AGAIN_S = 1.0  # before a job is tried again, and before a store that failed is asked again
-_IN_USE_S = 5.0  # the longest time before a session that is in use is tried again
+_AGAIN_S = 1.0  # delay before a job is retried, and before a store that failed is tried again
+_IN_USE_S = 5.0  # the longest delay before a session in use is tried again
+_OBSERVE_S = 15.0  # how often the state of the queue is reported as metrics
 
 _log = logging.getLogger("bartack.workers")
 
@@ -48,7 +51,7 @@ class _Done(NamedTuple):
 
 
 class Worker:
-    """One process that works on jobs."""
+    """A process that executes jobs."""
 
     def __init__(
         self,
@@ -59,15 +62,19 @@ class Worker:
         slots: int = 10,
         lease_s: float = 6.0,
         drain_s: float = 20.0,
+        telemetry: WorkerMetrics | None = None,
     ) -> None:
-        """`slots` is how many runs are live at once. `lease_s` is how long the session of a run stays locked if this
-        machine dies. `drain_s` is how long a step may take to end when the worker stops; then it is interrupted."""
+        """`slots` is the maximum number of live runs. `lease_s` is how long the session of a run stays locked if this
+        machine dies. `drain_s` is how long a step may take when the worker stops, before it is interrupted. `telemetry`
+        receives metrics of the jobs and the queue.
+        """
         self._queue = queue
         self._store = store
         self._agents = {name: agent.with_store(store, lease_s=lease_s) for name, agent in agents.items()}
         self._slots = slots
         self._drain_s = drain_s
-        self._live: dict[str, Run[Any]] = {}  # by job
+        self._telemetry = telemetry
+        self._live: set[Run[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -86,42 +93,64 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Claim nothing more, and hand the live runs over when their current step is done."""
+        """Claim no more jobs, and hand over each live run after its current step."""
         self._stopping.set()
         self._freed.set()
-        for run in self._live.values():
+        for run in self._live:
             run.suspend(after_step=True)
 
     def interrupt(self) -> None:
-        """Hand the live runs over at once, without waiting for their current steps."""
+        """Hand over the live runs immediately, without waiting for their current steps."""
         self.stop()
-        for run in self._live.values():
+        for run in self._live:
             run.suspend()
 
     async def run(self) -> None:
-        """Work until `stop` is called. A store that is away for a while is waited for."""
+        """Execute jobs until `stop` is called. If the store is unavailable for a while, wait for it."""
         await self._beat()
-        beats = asyncio.create_task(self._keep_beating())
+        background = [asyncio.create_task(self._regularly(work)) for work in (self._beat, self._reap)]
+        if self._telemetry is not None:
+            background.append(asyncio.create_task(self._keep_observing(self._telemetry)))
         try:
+            job: Job | None = None
             while not self._stopping.is_set():
-                if len(self._tasks) >= self._slots:
-                    self._freed.clear()
-                    await self._freed.wait()
+                if not self._is_full:
+                    job = await self._claimed(_CLAIM_S)
+                elif job is None and await self._is_freed():
                     continue
-                job = await self._claimed()
+                else:
+                    job = await self._claimed(0.0, begun_only=True) if self._has_reserve else None
                 if job is not None:
                     self._start(job)
             await self._drain()
         finally:
-            beats.cancel()
-            with suppress(asyncio.CancelledError):
-                await beats
+            for task in background:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
         with suppress(StoreError):  # its lease expires
             await self._queue.leave(self.info)
 
-    async def _claimed(self) -> Job | None:
+    @property
+    def _is_full(self) -> bool:
+        return len(self._tasks) >= self._queue.live_limit(self._slots)
+
+    @property
+    def _has_reserve(self) -> bool:
+        """The runs of a dead worker do not wait for a slot: a worker takes over as many again as it has slots."""
+        return len(self._tasks) < 2 * self._slots
+
+    async def _is_freed(self) -> bool:
+        """Whether a slot is free, or it is time to look for runs of a dead worker."""
+        self._freed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLAIM_S):
+                await self._freed.wait()
+        return self._freed.is_set()
+
+    async def _claimed(self, wait_s: float, *, begun_only: bool = False) -> Job | None:
         try:
-            return await self._queue.claim(self.info, _CLAIM_S)
+            return await self._queue.claim(self.info, wait_s, begun_only=begun_only)
         except StoreError as error:
             _log.warning("Cannot claim a job: %s", error)
             await asyncio.sleep(_AGAIN_S)
@@ -139,39 +168,60 @@ class Worker:
     async def _drain(self) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._drain_s)
-        for run in self._live.values():
+        for run in self._live:
             run.suspend()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     # -- signs of life
 
-    async def _keep_beating(self) -> None:
+    async def _regularly(self, work: Callable[[], Awaitable[None]]) -> None:
+        clock = asyncio.get_running_loop().time
+        due = clock()
         while True:
-            await asyncio.sleep(self._queue.beat_s)
-            await self._beat()
+            due = max(due + self._queue.beat_s, clock())  # a slow store must not make the signs of life rarer
+            await asyncio.sleep(due - clock())
+            await work()
+
+    async def _reap(self) -> None:
+        try:
+            await self._queue.reap(self.info)
+        except StoreError as error:
+            _log.warning("Cannot check on other workers: %s", error)
 
     async def _beat(self) -> None:
-        """Show that this worker is alive. One that was taken for dead begins anew: its jobs belong to others now."""
+        """Send heartbeats. A worker that was considered dead starts over: its jobs now belong to others."""
         while True:
             try:
                 await self._queue.heartbeat(self.info)
             except LeaseLost:
-                _log.warning("This worker was taken for dead; its jobs were given to others.")
+                _log.warning("This worker was considered dead; its jobs were given to others.")
                 self.info = self._new_info()
                 continue
             except StoreError as error:
-                _log.warning("Cannot show that this worker is alive: %s", error)
+                _log.warning("Cannot send a heartbeat: %s", error)
                 if self._stopping.is_set():
                     return
                 await asyncio.sleep(_AGAIN_S)
                 continue
             return
 
+    async def _keep_observing(self, telemetry: WorkerMetrics) -> None:
+        while True:
+            with suppress(StoreError):  # the next sign of life says so
+                telemetry.queue_observed(await self._queue.status(), self._queue.engine)
+            await asyncio.sleep(_OBSERVE_S)
+
     # -- one job
 
     async def _work_on(self, job: Job, worker: WorkerInfo) -> None:
+        begun = self._store.environment.now()
+        if self._telemetry is not None:
+            due = max(job.queued_at, job.not_before or job.queued_at)
+            self._telemetry.job_claimed(job, max(0.0, (begun - due).total_seconds()))
+        _log.info("Claimed job %s of session %r.", job.id, job.session_id)
         done = await self._outcome(job)
+        _log.info("Job %s: %s.", job.id, done.outcome)
         while True:
             try:
                 await self._queue.complete(worker, job, done.outcome, delay_s=done.delay_s, code=done.code)
@@ -183,11 +233,16 @@ class Worker:
                 continue
             break
         self.done += done.outcome != "again"
+        if self._telemetry is not None:
+            seconds = (self._store.environment.now() - begun).total_seconds()
+            self._telemetry.job_ended(job, done.outcome, max(0.0, seconds), done.code)
 
     async def _outcome(self, job: Job) -> _Done:
         try:
             await deliver_scheduled(self._store, job)
             return await self._run(job)
+        except NothingToResume:  # whoever had it before has ended the run
+            return _Done("completed")
         except SessionInUse as error:  # by a run that is not a worker's, or by a worker that is gone
             return _Done("again", min(max(error.expires_in_s, 0.1), _IN_USE_S))
         except NotFound as error:  # the session was purged
@@ -203,18 +258,19 @@ class Worker:
 
     async def _run(self, job: Job) -> _Done:
         agent = self._agents[job.agent]
-        metadata = {JOB_KEY: msgspec.to_builtins(job)}
-        run = agent.resume_stream(job.session_id, limits=_journalled(agent), metadata=metadata)
+        worker = {"id": self.info.id, "host": self.info.host, "pid": self.info.pid}
+        metadata = {JOB_KEY: msgspec.to_builtins(job), WORKER_KEY: worker}
+        run = agent.resume_stream(job.session_id, only_if=_has_work, limits=_journalled(agent), metadata=metadata)
         if self._stopping.is_set():
             return _Done("again")
-        self._live[job.id] = run
+        self._live.add(run)
         try:
             async with run:
                 if self._queue.records_steps:
                     await self._record_steps(job, run)
                 result = await run.wait()
         finally:
-            del self._live[job.id]
+            self._live.discard(run)
         return await self._done(job, result)
 
     async def _record_steps(self, job: Job, run: Run[Any]) -> None:
@@ -245,6 +301,11 @@ class Worker:
         """When the first of the approvals that the run waits for expires, and the run continues without it."""
         _, state = await load_state(self._store, job.session_id)
         return min((one.expires_at for one in state.questions if one.expires_at is not None), default=None)
+
+
+def _has_work(state: RunState) -> bool:
+    """Whether a run is open, or a message waits. A prompt that was aborted has no answer, and is not run again."""
+    return state.run_id is not None or bool(state.inbox)
 
 
 def _journalled(agent: Agent[Any, Any]) -> LoopConfig:
