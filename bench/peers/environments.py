@@ -47,7 +47,7 @@ def set_up(name: str) -> None:
     print(f"setting up {HOME.name}/{name} ...", file=sys.stderr, flush=True)
     _run([sys.executable, "-m", "venv", "--clear", str(HOME / name)], dict(os.environ))
     pip = [python(name), "-m", "pip", "--disable-pip-version-check", "-qq"]
-    _run([*pip, "install", "--require-hashes", "-r", str(LOCKS / f"{name}.txt")], dict(os.environ))
+    _run([*pip, "install", "--no-deps", "--require-hashes", "-r", str(LOCKS / f"{name}.txt")], dict(os.environ))
     ready.write_text(wanted)
 
 
@@ -57,12 +57,20 @@ def python(name: str) -> str:
 
 def run(name: str, runner: str, *arguments: object) -> list[str]:
     """Run a runner in the peer's environment and return the lines of its output; raises `CannotRun`."""
+    with tempfile.TemporaryDirectory() as home:
+        return _run(command(name, runner, *arguments), sealed(home)).splitlines()
+
+
+def command(name: str, runner: str, *arguments: object) -> list[str]:
+    """The words that start a runner in the peer's environment, which is set up first; raises `CannotRun`."""
     if name != BARTACK:
         set_up(name)
-    module = f"bench.peers.runners.{runner}_{name.replace('-', '_')}"
-    with tempfile.TemporaryDirectory() as home:
-        environment = SEALED | {key: os.environ[key] for key in KEPT if key in os.environ} | {"HOME": home}
-        return _run([python(name), "-m", module, *map(str, arguments)], environment).splitlines()
+    return [python(name), "-m", f"bench.peers.runners.{runner}_{name.replace('-', '_')}", *map(str, arguments)]
+
+
+def sealed(home: str) -> dict[str, str]:
+    """The environment variables of a runner."""
+    return SEALED | {key: os.environ[key] for key in KEPT if key in os.environ} | {"HOME": home}
 
 
 def versions(name: str, packages: tuple[str, ...]) -> dict[str, str]:

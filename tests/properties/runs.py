@@ -14,21 +14,21 @@ from msgspec.structs import replace
 
 from bartack.agent import Agent, DeltaReceived, EntryAppended, Event, Hooks, RetryPolicy, RunFinished, RunPaused
 from bartack.models import ScriptedModel
-from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, ToolCallStart
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, ToolCallArgs, ToolCallEnd, ToolCallStart
 from bartack.nouns.entries import ApprovalRequired, Entry, RunEnded
-from bartack.nouns.messages import Message
-from bartack.nouns.parts import Text
+from bartack.nouns.messages import Message, assistant
+from bartack.nouns.parts import Image, Text, ToolCall
 from bartack.store import MemoryStore
 from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset, ends_answer
-from bartack.store.requests import note, steer
+from bartack.store.requests import note, queue, steer, switch_model
 from bartack.stream.assembler import MessageAssembler
-from bartack.tools import Decision, ToolContext, ToolDefinition
+from bartack.tools import Decision, ToolContext, ToolDefinition, ToolOutput
 from tests.agent.kit import counting_environment
 from tests.properties.strategies import streams
 
 Draw = Callable[[st.SearchStrategy[int]], int]
 SESSION = "s"
-TOOLS = ("quick", "loud", "broken", "asked", "unknown")
+TOOLS = ("quick", "loud", "broken", "asked", "unknown", "picture")
 
 
 class RecordedRun(Struct):
@@ -51,6 +51,10 @@ async def _loud(arguments: dict[str, Any], context: ToolContext) -> dict[str, in
     return {"n": 1}
 
 
+async def _picture(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+    return ToolOutput((Text("Here:"), Image("image/png", data=b"png")))
+
+
 async def _broken(arguments: dict[str, Any], context: ToolContext) -> str:
     raise RuntimeError("broken")
 
@@ -63,7 +67,36 @@ _TOOLS = [
         execute=execute,
         requires_approval=name == "asked",
     )
-    for name, execute in (("quick", _quick), ("loud", _loud), ("broken", _broken), ("asked", _quick))
+    for name, execute in (
+        ("quick", _quick),
+        ("loud", _loud),
+        ("broken", _broken),
+        ("asked", _quick),
+        ("picture", _picture),
+    )
+]
+REASONS = ("stop", "tool_calls", "other", "length", "refusal")
+INNER_CALL = "/inner"  # how the ids end that calls of the sub-agent have in the outer session
+
+
+def _inner_answer(messages: Sequence[Message]) -> Message | str:
+    """The sub-agent makes a call that needs approval, and one that does not, and then answers."""
+    if messages[-1].role == "user":
+        return assistant("Hm.", ToolCall("inner", "asked", {}), ToolCall("other", "loud", {}))
+    return "Found."
+
+
+def _helper() -> ToolDefinition:
+    agent = Agent(ScriptedModel([_inner_answer] * 40), tools=_TOOLS, name="helper", max_repeats=None)
+    return agent.as_tool("helper", "Helps.")
+
+
+_ASKS_HELPER: list[Delta] = [
+    Start("m", "r"),
+    ToolCallStart("h", "helper"),
+    ToolCallArgs("h", '{"prompt": "Help"}'),
+    ToolCallEnd("h"),
+    Done("tool_calls"),
 ]
 
 
@@ -75,6 +108,8 @@ class Plan(Struct):
     pauses: bool  # and whether the run pauses for it
     stop_at: int | None  # the number of the event at which the run is aborted
     steer_at: int | None
+    queue_at: int | None
+    switch_at: int | None
     hook: bool  # changes each answer
 
 
@@ -91,18 +126,22 @@ def _playable(draw: st.DrawFn, delta: Delta) -> Delta:
         case Failed():
             return replace(delta, retry_after_ms=None, retryable=draw(st.booleans()))
         case Done():
-            return replace(delta, finish_reason=draw(st.sampled_from(["stop", "tool_calls", "other", "length"])))
+            return replace(
+                delta, finish_reason=draw(st.sampled_from(["stop", "tool_calls", "other", "length", "refusal"]))
+            )
         case _:
             return delta
 
 
 plans = st.builds(
     Plan,
-    answers=st.lists(_answers(), min_size=1, max_size=4),
+    answers=st.lists(_answers() | st.just(_ASKS_HELPER), min_size=1, max_size=4),
     approves=st.booleans(),
     pauses=st.booleans(),
     stop_at=st.none() | st.integers(1, 40),
     steer_at=st.none() | st.integers(1, 20),
+    queue_at=st.none() | st.integers(1, 20),
+    switch_at=st.none() | st.integers(1, 20),
     hook=st.integers(0, 5).map(lambda number: number == 0),
 )
 
@@ -123,7 +162,7 @@ async def _record(plan: Plan) -> RecordedRun:
     store = MemoryStore(environment=environment)
     agent = Agent(
         ScriptedModel([*plan.answers, "The end."]),
-        tools=_TOOLS,
+        tools=[*_TOOLS, _helper()],
         store=store,
         environment=environment,
         retry=RetryPolicy(base_ms=0, max_ms=0),
@@ -144,6 +183,10 @@ async def _record(plan: Plan) -> RecordedRun:
                 if count == plan.steer_at:
                     await steer(store, SESSION, "Faster!")
                     await note(store, SESSION, "weather", {"rain": True})
+                if count == plan.queue_at:
+                    await queue(store, SESSION, "And then?")
+                if count == plan.switch_at:
+                    await switch_model(store, SESSION, "nowhere:other")  # which the run cannot reach
                 if count == plan.stop_at:
                     run.abort()
         last = events[-1]

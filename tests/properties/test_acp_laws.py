@@ -132,7 +132,7 @@ def test_every_editor_shows_the_stored_answers_however_the_run_is_read(plan: Pla
     ended = run.entries[-1].fact
     assert isinstance(ended, RunEnded)
     for read in (events, as_followed(data.draw, events), stored):
-        updates = SessionUpdates()
+        updates = SessionUpdates("/project")
         editor = shown(read, updates, Editor())
         assert is_shown(editor, "agent_message_chunk", expected_text(run, Text))
         assert is_shown(editor, "agent_thought_chunk", expected_text(run, Thinking))
@@ -148,9 +148,9 @@ def test_every_editor_shows_the_stored_answers_however_the_run_is_read(plan: Pla
 @settings(max_examples=20)
 def test_a_session_that_is_loaded_shows_what_a_live_one_did(plan: Plan) -> None:
     run = recorded(plan)
-    live = shown([EntryAppended(entry) for entry in run.entries], SessionUpdates(), Editor())
+    live = shown([EntryAppended(entry) for entry in run.entries], SessionUpdates("/project"), Editor())
     loaded = Editor()
-    for update in replayed(run.entries):
+    for update in replayed(run.entries, "/project"):
         loaded.add(update)
     both = Editor()
     for kind, text in (("user_message_chunk", "Go"), *live.said):

@@ -12,7 +12,7 @@ from bartack.nouns.entries import Entry, RunEnded, StreamFailed
 from bartack.nouns.messages import Message
 from bartack.protocols.ag_ui import AgUiStream
 from bartack.protocols.ag_ui_messages import ag_ui_messages, message_json, read_run
-from tests.properties.runs import Plan, RecordedRun, as_followed, plans, recorded
+from tests.properties.runs import INNER_CALL, Plan, RecordedRun, as_followed, plans, recorded
 from tests.properties.test_ai_sdk_laws import has_arrived, last_seq, without_pauses
 from tests.protocols.ag_ui_client import AgUiClient
 
@@ -76,8 +76,12 @@ def normal(messages: list[Json]) -> list[Json]:
     for message in messages:
         if message["role"] == "reasoning" and not message["content"]:
             continue
+        if INNER_CALL in message.get("toolCallId", ""):
+            continue
         calls = [
-            (call["function"]["name"], parsed(call["function"]["arguments"])) for call in message.get("toolCalls", ())
+            (call["function"]["name"], parsed(call["function"]["arguments"]))
+            for call in message.get("toolCalls", ())
+            if INNER_CALL not in call["id"]
         ]
         made.append({"role": message["role"], "content": message.get("content") or "", "calls": calls})
     moved = ("reasoning", "tool")  # by a snapshot, and by the order in which calls end

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bartack.agent import EntryAppended, Event, RunFinished, RunPaused
-from bartack.nouns.entries import Entry, RunEnded, RunStarted, StreamFailed
+from bartack.nouns.entries import Entry, RunEnded, RunStarted, StreamFailed, ToolProgress
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Part, Text, Thinking, ToolCall, ToolResult
 from bartack.protocols.ai_sdk import DONE, UIMessageStream, Version, output_json
 from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
 from bartack.protocols.ai_sdk_messages import read_ui_messages, ui_messages
 from bartack.protocols.content import content_text
-from tests.properties.runs import Plan, RecordedRun, as_followed, plans, recorded
+from tests.properties.runs import INNER_CALL, Plan, RecordedRun, as_followed, plans, recorded
 
 Json = dict[str, Any]
 VERSIONS: tuple[Version, ...] = (5, 6, 7)
@@ -99,7 +99,9 @@ def normal(parts: list[Json], version: Version) -> list[Json]:
             content = part["data"]["parts"] if kind == "data-user-message" else part["parts"]
             kept.append({"type": "user", "text": "".join(one["text"] for one in content)})
         elif kind == "dynamic-tool":
-            if part.get("errorText") not in NEVER_RAN:
+            if INNER_CALL in part["toolCallId"]:  # of a sub-agent, in a step of its own
+                assert kept.pop() == {"type": "step-start"}
+            elif part.get("errorText") not in NEVER_RAN:
                 kept.append(normal_call(part))
         elif not kind.startswith("data-"):
             kept.append(part)
@@ -142,6 +144,14 @@ def test_every_client_assembles_the_stored_answer_however_the_run_is_read(plan: 
             notes = [part for part in client.parts if part["type"] == "data-weather"]
             assert [note["data"] for note in notes] == ([{"rain": True}] if has_note(run) else [])
             assert_states(client, run)
+            named = [part["data"]["sessionId"] for part in client.parts if part["type"] == "data-subagent"]
+            assert named == inner_sessions(run)
+
+
+def inner_sessions(run: RecordedRun) -> list[str]:
+    """The sessions of sub-agents."""
+    progress = [entry.fact.metadata or {} for entry in run.entries if isinstance(entry.fact, ToolProgress)]
+    return list(dict.fromkeys(str(one["sessionId"]) for one in progress if "sessionId" in one))
 
 
 def has_note(run: RecordedRun) -> bool:
@@ -167,7 +177,8 @@ def test_a_paused_run_continues_the_message_of_the_client(plan: Plan) -> None:
         client = UIMessageAssembler(version)
         known: list[Entry] = []
         for part in run.parts:
-            stream = UIMessageStream(version, known=known)
+            shown = [part["toolCallId"] for part in client.parts if "toolCallId" in part]
+            stream = UIMessageStream(version, known=known, taken=shown)
             client.is_ended = False
             assembled(stream, part, client)
             assert client.is_ended
@@ -211,6 +222,15 @@ def test_frames_end_with_done_once(plan: Plan) -> None:
     assert sent.startswith(b'data: {"type":"start","messageId":')
 
 
+def undecided(message: Json) -> Json:
+    """Without decisions: the stream of version 6 has none, and a page that opens the session gets them."""
+    own = [
+        {**part, "approval": {"id": part["approval"]["id"]}} if "approval" in part else part
+        for part in message["parts"]
+    ]
+    return {**message, "parts": own}
+
+
 @given(plans)
 @settings(max_examples=10)
 def test_a_page_that_opens_the_session_has_the_message_of_the_stream_and_can_send_it_back(plan: Plan) -> None:
@@ -219,8 +239,9 @@ def test_a_page_that_opens_the_session_has_the_message_of_the_stream_and_can_sen
         prompt, *answers = ui_messages(run.entries, version)
         assert prompt["role"] == "user"
         client = assembled(UIMessageStream(version), map(EntryAppended, run.entries), UIMessageAssembler(version))
-        assert answers == ([client.message] if client.parts else [])
-        calls = {call.tool_call_id for message in read_ui_messages([prompt, *answers]) for call in message.tool_calls}
+        assert list(map(undecided, answers)) == ([undecided(client.message)] if client.parts else [])
+        sent_back = [call for message in read_ui_messages([prompt, *answers]) for call in message.tool_calls]
+        calls = {call.tool_call_id for call in sent_back if INNER_CALL not in call.tool_call_id}
         made = {
             call.tool_call_id
             for entry in run.entries

@@ -25,6 +25,7 @@ class AgUiClient:
         self._is_running = False
         self._has_begun = False
         self._open: set[tuple[str, str]] = set()
+        self._ended_subagents: set[str] = set()
 
     def add(self, event: Json) -> None:
         kind = event["type"]
@@ -59,7 +60,7 @@ class AgUiClient:
 
     def _on_run_started(self, event: Json) -> None:
         assert event["protocolVersion"] == "1.0"
-        self._is_running, self._open = True, set()
+        self._is_running, self._open, self._ended_subagents = True, set(), set()
         self.outcome = self.error = None
 
     def _on_run_finished(self, event: Json) -> None:
@@ -78,6 +79,17 @@ class AgUiClient:
 
     def _on_step_finished(self, event: Json) -> None:
         self._end("step", event["stepName"])
+
+    def _on_subagent_started(self, event: Json) -> None:
+        if event["subagentRunId"] in self._ended_subagents:
+            raise Refused("a sub-agent starts once in a run")
+        self._begin("subagent", event["subagentRunId"])
+
+    def _on_subagent_finished(self, event: Json) -> None:
+        self._end("subagent", event["subagentRunId"])
+        self._ended_subagents.add(event["subagentRunId"])
+
+    _on_subagent_error = _on_subagent_finished
 
     # -- messages
 

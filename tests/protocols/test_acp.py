@@ -13,7 +13,7 @@ from tests.protocols.events import BUSY, CALL, END, START, Events, Log, answer, 
 
 
 def updates(events: Any) -> list[Update]:
-    made = SessionUpdates()
+    made = SessionUpdates("/project")
     return [update for event in events for update in made.of(event)]
 
 
@@ -52,7 +52,7 @@ def test_a_call_from_its_start_to_its_result() -> None:
             title="read_file: a.txt",
             kind="read",
             rawInput={"path": "a.txt"},
-            locations=[{"path": "a.txt"}],
+            locations=[{"path": "/project/a.txt"}],
         ),
         call(status="in_progress"),
         call(content=content("half")),
@@ -106,7 +106,7 @@ def test_what_was_shown_of_a_failed_attempt_is_announced_as_void() -> None:
     ],
 )
 def test_why_a_prompt_ends(end: RunEnded, reason: str | None) -> None:
-    made = SessionUpdates()
+    made = SessionUpdates("/project")
     assert list(made.of(Log()(end))) == []
     assert (made.stop_reason, made.error) == (reason, end.error)
 
@@ -119,7 +119,7 @@ def test_a_stored_session_is_replayed_from_its_beginning() -> None:
         log.entry(fact, run_id="run-2")
     log.entry(user("Old?"), run_id=None)
     log.entry(assistant("Old."), run_id=None)
-    found = [(update["sessionUpdate"], update["content"]["text"]) for update in replayed(log.entries[:-2])]
+    found = [(update["sessionUpdate"], update["content"]["text"]) for update in replayed(log.entries[:-2], "/project")]
     assert found == [
         ("user_message_chunk", "Go"),
         ("agent_message_chunk", "One."),
@@ -127,7 +127,7 @@ def test_a_stored_session_is_replayed_from_its_beginning() -> None:
         ("agent_message_chunk", "Two."),
         ("agent_message_chunk", "Three."),
     ]
-    forked = [update["content"]["text"] for update in replayed(log.entries[-2:])]
+    forked = [update["content"]["text"] for update in replayed(log.entries[-2:], "/project")]
     assert forked == ["Old?", "Old."]
 
 
@@ -145,3 +145,10 @@ def test_a_call_that_begins_again_is_changed_not_added() -> None:
     found = updates([*deltas(START, cut, BUSY), log(failed()), *deltas(START, cut)])
     assert found[0]["sessionUpdate"] == "tool_call"
     assert found[-1] == call(title="look", kind="other", status="pending", content=[])
+
+
+def test_a_run_that_was_resumed_is_shown_as_one() -> None:
+    log = Log()
+    for fact in (RunStarted(), user("Go"), answer(CALL), RunStarted(), result("c1"), END):
+        log.entry(fact)
+    assert [*replayed(log.entries, "/project")][-1]["status"] == "completed"

@@ -253,7 +253,10 @@ def test_a_result_that_the_client_has_is_not_sent_again() -> None:
         log.entry(fact)
     own = [{"id": "x", "role": "tool", "toolCallId": "c1", "content": "grey"}]
     stream = AgUiStream("t", "r2", known=log.entries, messages=own)
-    assert types(stream.events(log(result("c1")))) == ["RUN_STARTED"]
+    assert types(stream.events(log(result("c1", "grey")))) == ["RUN_STARTED"]
+    other = AgUiStream("t", "r2", known=log.entries[:3], messages=own)  # whose output came too late
+    assert types(other.events(log(result("c1", "blue")))) == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert other.messages == [{**own[0], "content": "blue"}]
     stream = AgUiStream("t", "r2", known=log.entries[:3])
     assert types(stream.events(log(result("c1")))) == ["RUN_STARTED", "TOOL_CALL_RESULT"]
     assert stream.messages[-1]["content"] == "done"
@@ -266,3 +269,60 @@ def test_a_stream_without_further_events_ends_in_an_error() -> None:
     assert b'"type":"RUN_ERROR","message":"The connection to the run was lost."' in stream.close()
     assert stream.is_ended
     assert stream.close() == b""
+
+
+STARTED = ToolProgress("c1", "reader has started.", metadata={"sessionId": "s/1", "agent": "reader"})
+SUBAGENT = {"subagentRunId": "s/1"}
+
+
+def test_a_sub_agent_begins_with_its_session_and_ends_with_its_call() -> None:
+    for ended, last in (
+        (result("c1"), {"type": "SUBAGENT_FINISHED", **SUBAGENT, "outcome": {"type": "success"}}),
+        (result("c1", "No.", is_error=True), {"type": "SUBAGENT_ERROR", **SUBAGENT, "message": "No."}),
+    ):
+        found = of(answer(CALL), ToolStarted("c1", "look", {"at": "sky"}), STARTED, ToolProgress("c1", "half"), ended)
+        begun = {"type": "SUBAGENT_STARTED", **SUBAGENT, "parentToolCallId": "c1", "name": "reader"}
+        value = {"toolCallId": "c1", "content": "half", "title": None}
+        assert found[5] == begun
+        assert found[-3:-1] == [{"type": "CUSTOM", "name": "tool_progress", "value": value, **SUBAGENT}, last]
+        assert types(found).count("SUBAGENT_STARTED") == 1
+
+
+def test_a_sub_agent_that_waits_is_suspended_and_begins_again_when_the_run_continues() -> None:
+    log = Log()
+    question = ApprovalRequired("c1/i1", "pay", {})
+    waiting = ToolProgress("c1", "Waiting", metadata={"sessionId": "s/1", "bartack.waiting": ["c1/i1"]})
+    stream = AgUiStream("t", "r")
+    made = [
+        one for fact in (RunStarted(), answer(CALL), STARTED, question, waiting) for one in stream.events(log(fact))
+    ]
+    assert stream.is_waiting
+    made += [json.loads(frame.removeprefix("data: ")) for frame in stream.pause().decode().split("\n\n") if frame]
+    suspended = {"type": "suspended", "interruptIds": ["c1/i1"]}
+    assert made[-2] == {"type": "SUBAGENT_FINISHED", **SUBAGENT, "outcome": suspended}
+    assert made[-1]["outcome"]["interrupts"][0]["subagentRunId"] == "s/1"
+    again = AgUiStream("t", "r2", known=log.entries)
+    continued = [
+        one
+        for fact in (ToolStarted("c1", "look", {"at": "sky"}), result("c1"), RunEnded("completed"))
+        for one in again.events(log(fact))
+    ]
+    client = AgUiClient()
+    for one in [*made, *continued]:
+        client.add(one)
+    assert "SUBAGENT_STARTED" in types(continued)
+
+
+def test_a_sub_agent_ends_with_its_run_at_the_latest() -> None:
+    found = events(run_of(answer(CALL), STARTED))
+    assert found[-2] == {"type": "SUBAGENT_ERROR", **SUBAGENT, "message": "The run ended."}
+
+
+def test_a_message_that_the_client_sent_with_its_answers_is_not_sent_back() -> None:
+    log = Log()
+    log.entry(RunStarted())
+    log.entry(answer(CALL))
+    own = {"id": "m3", "role": "user", "content": "Wait!"}  # as the log will name it
+    stream = AgUiStream("t", "r2", known=log.entries, messages=[own])
+    assert stream.call_ids == {"c1": "c1"}
+    assert types(stream.events(log(user("Wait!")))) == ["RUN_STARTED"]

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from bartack.nouns.deltas import Failed, TextDelta, Usage
-from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, Custom, RunEnded, ToolProgress, ToolStarted
+from bartack.nouns.entries import (
+    ApprovalDecided,
+    ApprovalRequired,
+    Custom,
+    Fact,
+    RunEnded,
+    RunStarted,
+    ToolProgress,
+    ToolStarted,
+)
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import user
 from bartack.nouns.parts import STRUCTURED, FileRef, Image, Text, Thinking, ToolCall
@@ -249,3 +258,22 @@ def test_data_of_your_own() -> None:
 def test_unknown_versions_are_refused() -> None:
     with pytest.raises(PartValidationError, match="known: 5, 6, 7"):
         UIMessageStream(4)  # type: ignore[arg-type]
+
+
+def test_a_sub_agent_is_named_once_and_its_calls_have_a_step_of_their_own() -> None:
+    log = Log()
+    stream = UIMessageStream()
+    metadata = {"sessionId": "s/1", "agent": "reader"}
+    facts: list[Fact] = [
+        RunStarted(),
+        answer(CALL),
+        ToolProgress("c1", "reader has started.", metadata=metadata),
+        ToolProgress("c1", "half"),
+        ApprovalRequired("c1/i1", "pay", {}),
+    ]
+    found = [chunk for fact in facts for chunk in stream.chunks(log(fact))]
+    named = [chunk for chunk in found if chunk["type"] == "data-subagent"]
+    assert [chunk["data"] for chunk in named] == [{"toolCallId": "c1", "name": "reader", "sessionId": "s/1"}]
+    kinds = [chunk["type"] for chunk in found]
+    assert kinds[-6:-3] == ["finish-step", "start-step", "tool-input-start"]
+    assert stream.call_ids == {"c1": "c1", "c1/i1": "c1/i1"}

@@ -31,7 +31,10 @@ OPEN = chunk("text-start", id="t")
         ([chunk("text-delta", id="t", delta="x")], "not started"),
         ([chunk("reasoning-end", id="t")], "not started"),
         ([OPEN, OPEN], "which is open"),
-        ([OPEN, chunk("finish-step")], "are open"),
+        ([chunk("start-step"), OPEN, chunk("finish-step")], "are open"),
+        ([chunk("start-step"), chunk("start-step")], "start-step inside a step"),
+        ([chunk("start-step"), chunk("finish")], "finish inside a step"),
+        ([chunk("finish-step")], "finish-step outside of a step"),
         ([OPEN, chunk("finish")], "are open"),
         ([chunk("tool-input-delta", toolCallId="c1", inputTextDelta="")], "not started"),
         (
@@ -115,6 +118,7 @@ def test_the_calls_of_an_earlier_step_are_found() -> None:
         chunk("finish-step"),
         chunk("start-step"),
         chunk("tool-output-error", toolCallId="c1", errorText="no"),
+        chunk("finish-step"),
         chunk("abort"),
     )
     assert client.parts[1]["errorText"] == "no"
@@ -131,6 +135,7 @@ def test_a_reset_step_removes_its_parts() -> None:
         chunk("text-delta", id="t", delta="x"),
         chunk("text-end", id="t"),
         chunk("steering-message", id="s", parts=[]),
+        chunk("finish-step"),
         chunk("error", errorText="no"),
     )
     assert [part["type"] for part in client.parts] == ["step-start", "text", "steering-message"]

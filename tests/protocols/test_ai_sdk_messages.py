@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bartack.nouns.entries import Custom, Entry, RunEnded, RunStarted, StreamFailed
+from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, Custom, Entry, RunEnded, RunStarted, StreamFailed
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Meta, assistant, system, user
 from bartack.nouns.parts import Image, Text, Thinking
+from bartack.protocols.ai_sdk import Version
 from bartack.protocols.ai_sdk_messages import ChatBody, read_chat, read_ui_messages, ui_messages
 from bartack.session.decisions import Decision
 from tests.protocols.events import CALL, END, Log, answer, failed, result
@@ -211,3 +212,14 @@ def test_nothing_is_shown_of_a_run_without_an_answer() -> None:
         ("assistant", "<data-x>"),
     ]
     assert brief(ui_messages(session(RunStarted(), user("Go"), failed(), RunEnded("failed")))) == [("user", "Go")]
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_a_page_that_opens_the_session_knows_what_was_decided(version: Version) -> None:
+    asked, decided = ApprovalRequired("c1", "look", {"at": "sky"}), ApprovalDecided("c1", "approve", reason="Fine.")
+    facts = (RunStarted(), user("Go"), answer(CALL), asked, ApprovalDecided("c1", "pause"), decided)
+    (_, open_message) = ui_messages(session(*facts), version)
+    assert open_message["parts"][-1]["state"] == "approval-responded"
+    (_, ended) = ui_messages(session(*facts, result("c1"), decided, END), version)
+    assert ended["parts"][-1]["approval"] == {"id": "c1", "approved": True, "reason": "Fine."}
+    assert ended["parts"][-1]["state"] == "output-available"

@@ -6,7 +6,7 @@ import pytest
 
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.parts import FileRef, Image, Text, ToolResult
-from bartack.protocols.content import content_text, media_url, read_media, result_of
+from bartack.protocols.content import content_text, is_blank, media_url, read_media, result_of
 
 
 def read(url: str, media_type: str | None = None, name: str | None = None) -> Image | FileRef:
@@ -45,3 +45,10 @@ def test_outputs_of_tools_that_a_client_executed(output: Any, content: Any, valu
     made = result_of("c1", output)
     assert isinstance(made, ToolResult)
     assert (made.content, made.value) == (content, value)
+
+
+def test_a_message_without_words_or_files_is_blank() -> None:
+    assert is_blank([])
+    assert is_blank([Text(""), Text(" \n")])
+    assert not is_blank([Text(" "), Text("Hi")])
+    assert not is_blank([Image("image/png", data=b"png")])

@@ -370,6 +370,22 @@ def test_the_calls_of_a_sub_agent_that_need_someone_are_shown() -> None:
     assert [change.key for change in ended if isinstance(change, c.CallEnded)] == ["c1/q", "c1/d", "c1"]
 
 
+def test_a_denied_call_of_a_sub_agent_has_failed() -> None:
+    log, reader = Log(), RunReader()
+    read([log(answer(CALL)), log(ToolStarted("c1", "look", {}))], reader)
+    read([log(ApprovalRequired("c1/q", "pay", {})), log(ApprovalDecided("c1/q", "deny"), run_id=None)], reader)
+    nested, _ = [change.result for change in read([log(result("c1"))], reader) if isinstance(change, c.CallEnded)]
+    assert (nested.is_error, nested.error_code) == (True, ErrorCode.TOOL_DENIED)
+
+
+def test_what_ends_the_run_before_is_not_part_of_the_one_that_starts() -> None:
+    log = Log()
+    before = [log(result("c0"), run_id="before"), log(RunEnded("aborted"), run_id="before")]
+    reader = RunReader(from_start=True)
+    assert read([*before, log(RunStarted()), log(answer("Hello."))], reader) != []
+    assert (reader.run_id, reader.is_ended) == (RUN, False)
+
+
 def test_runs_pause_and_finish_without_a_stored_end() -> None:
     question = ApprovalRequired("c1", "look", {})
     assert read([RunPaused((question,))]) == [c.RunPauses((question,))]
@@ -440,3 +456,21 @@ def test_calls_keep_the_keys_that_the_window_has_when_the_run_continues() -> Non
         keys.are_known = False
         assert keys.for_call("call_0") not in taken
         assert keys.for_stored(second) not in taken or key == "call_0~2"
+
+
+def test_calls_of_a_sub_agent_keep_their_keys_and_end_when_it_waits_for_others() -> None:
+    log = Log()
+    facts = (RunStarted(), answer(CALL), ApprovalRequired("c1/i1", "pay", {}), waiting("c1/i1"))
+    known = [log(fact).entry for fact in facts]
+    reader = RunReader(known, ["c1", "c1/i1"])
+    assert reader.call_ids == {"c1": "c1", "c1/i1": "c1/i1"}
+    found = [
+        change for fact in (ApprovalRequired("c1/i2", "pay", {}), waiting("c1/i2")) for change in reader.read(log(fact))
+    ]
+    assert [change.key for change in found if isinstance(change, c.CallEnded)] == ["c1/i1"]
+    assert reader.is_waiting
+    assert reader.find("c1/i1") is None
+
+
+def waiting(*call_ids: str) -> ToolProgress:
+    return ToolProgress("c1", "Waiting.", metadata={"sessionId": "s", "bartack.waiting": list(call_ids)})

@@ -27,6 +27,7 @@ from bartack.agent import DeltaReceived
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.deltas import Delta, TextDelta
 from bartack.nouns.messages import Meta
+from bartack.tools import Approver
 
 GATE = "⏸"
 PNG = bytes.fromhex(
@@ -94,6 +95,8 @@ def answer(messages: Sequence[Message]) -> ScriptedResponse:
             return _said(f"Thought about {' '.join(rest)}.", Thinking("First one thing, then **another**."))
         case [name, *rest] if name in (*TOOLS, "helper"):
             return assistant(ToolCall(f"call_{len(messages)}", name, _arguments(name, rest)), meta=_META)
+        case ["call", *_]:
+            return assistant(ToolCall(f"call_{len(messages)}", last.text.partition(" ")[2], {}), meta=_META)
         case ["markdown"]:
             return _said(MARKDOWN)
         case ["raw", *_]:
@@ -160,7 +163,8 @@ async def abandoned_session(gate: Gate) -> MemoryStore:
     return store
 
 
-def new_agent(gate: Gate, name: str | None = None) -> Agent:
+def new_agent(gate: Gate, name: str | None = None, approver: Approver | None = None) -> Agent:
     """An agent with the model and the tools of this module."""
     helper = Agent(GatedModel(gate), tools=[pay, ask_expert]).as_tool("helper", "Another agent.")
-    return Agent(GatedModel(gate), tools=[pay, weather, picture, ask_expert, helper], name=name, lease_s=2.0)
+    tools: list[Any] = [pay, weather, picture, ask_expert, helper]
+    return Agent(GatedModel(gate), tools=tools, name=name, lease_s=2.0, approver=approver)

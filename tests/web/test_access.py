@@ -6,19 +6,21 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
-from bartack import Agent, BartackError, MemoryStore, ScriptedModel
+from bartack import Agent, BartackError, MemoryStore, ScriptedModel, ToolCall, assistant
 from bartack.web import User, app
-from bartack.web.access import COOKIE, Hosts, RateLimit, TokenAccess
+from bartack.web.access import Hosts, RateLimit, TokenAccess
 from bartack.web.server import Address
 from tests.web.agents import Gate, new_agent
 from tests.web.serving import Client, served
-from tests.web.test_api import answers, finished
+from tests.web.test_api import answers, finished, state_is
 
 PRIVATE = ["/api/me", "/api/sessions", "/api/sessions/s", "/api/sessions/s/events", "/api/openapi.json", "/api/tools"]
 
@@ -42,14 +44,18 @@ async def stranger(client: Client) -> AsyncIterator[Client]:
         {"authorization": "Bearer wrong"},
         {"authorization": "Bearer "},
         {"authorization": "Basic dXNlcjpwYXNz"},
-        {"cookie": f"{COOKIE}=99999999999.{'0' * 64}"},
-        {"cookie": f"{COOKIE}=x.y"},
-        {"cookie": f"{COOKIE}="},
+        {"cookie": f"NAME=99999999999.{'0' * 64}"},
+        {"cookie": "NAME=x.y"},
+        {"cookie": "NAME="},
     ],
     ids=lambda headers: str(headers)[:30],
 )
-async def test_nothing_is_shown_without_the_token(stranger: Client, path: str, headers: dict[str, str]) -> None:
-    status, value, _ = await stranger.send("GET", path, headers=headers)
+async def test_nothing_is_shown_without_the_token(
+    client: Client, stranger: Client, path: str, headers: dict[str, str]
+) -> None:
+    name = TokenAccess(app_token(client)).cookie_name
+    given = {key: value.replace("NAME", name) for key, value in headers.items()}
+    status, value, _ = await stranger.send("GET", path, headers=given)
     assert (status, value["error"]["code"]) == (401, "authentication")
 
 
@@ -100,13 +106,16 @@ def test_a_cookie_expires_and_belongs_to_its_token() -> None:
     cookie = access.exchange(access.code)
     assert cookie is not None
 
+    other = TokenAccess("u" * 32, clock=lambda: now[0])
+    assert other.cookie_name != access.cookie_name, "browsers send the cookies of all ports to each"
+
     def user(of: TokenAccess) -> User | None:
-        scope = {"type": "http", "headers": [(b"cookie", f"{COOKIE}={cookie}".encode())]}
+        scope = {"type": "http", "headers": [(b"cookie", f"{of.cookie_name}={cookie}".encode())]}
         return of.user_of(HTTPConnection(scope))
 
     assert user(access) is not None
     assert user(TokenAccess("t" * 32, clock=lambda: now[0])) is not None, "the same after a restart"
-    assert user(TokenAccess("u" * 32, clock=lambda: now[0])) is None
+    assert user(other) is None
     now[0] += 31 * 24 * 3600
     assert user(access) is None
 
@@ -161,7 +170,7 @@ async def test_a_cookie_alone_cannot_change_anything_without_an_origin(gate: Gat
     assert isinstance(application.access, TokenAccess)
     cookie = application.access.exchange(application.access.code)
     async with served(application) as client, Client(client.url, None) as browser:
-        headers = {"cookie": f"{COOKIE}={cookie}"}
+        headers = {"cookie": f"{application.access.cookie_name}={cookie}"}
         status, _, _ = await browser.send("POST", "/api/sessions", headers=headers, json={"id": "s"})
         assert status == 403
         status, _, _ = await browser.send(
@@ -287,6 +296,8 @@ async def test_path_tricks_lead_nowhere(client: Client, path: str) -> None:
 
 def who(request: HTTPConnection) -> User | None:
     name = request.headers.get("x-user")
+    if name == "blocked":
+        raise HTTPException(403, "Your account is blocked.")
     return None if name is None else User(name, f"{name}:")
 
 
@@ -298,10 +309,15 @@ async def test_users_see_and_change_their_own_sessions_only(gate: Gate) -> None:
         bob = await as_user(plain, "bob")
         async with ann, bob:
             assert (await plain.send("GET", "/agent/api/me"))[0] == 401
+            status, value, _ = await plain.send("GET", "/agent/api/me", headers={"x-user": "blocked"})
+            assert (status, value["error"]) == (
+                403,
+                {"code": "permission_denied", "message": "Your account is blocked."},
+            )
             await finished(ann, "ann:1", "hello")
             assert await answers(ann, "ann:1") == ["You said: hello"]
-            assert (await bob.get("/sessions"))["items"] == []
-            assert (await bob.get("/search", query="hello"))["items"] == []
+            assert await bob.get("/sessions", limit=1) == {"items": [], "cursor": None}
+            assert await bob.get("/search", query="hello", limit=1) == {"items": [], "cursor": None}
             for path in ("", "/entries", "/views/feed", "/requests", "/events"):
                 assert (await bob.send("GET", f"/api/sessions/ann:1{path}"))[0] == 404
             body: dict[str, Any]
@@ -309,6 +325,49 @@ async def test_users_see_and_change_their_own_sessions_only(gate: Gate) -> None:
                 assert (await bob.send("POST", f"/api/sessions/ann:1/{where}", json=body))[0] == 404
             assert (await bob.send("POST", "/api/sessions", json={"id": "ann:2"}))[0] == 404
             assert (await bob.post("/sessions"))["id"].startswith("bob:")
+
+
+async def test_chats_and_threads_of_others_are_out_of_reach(gate: Gate) -> None:
+    yes = {"id": "call_1", "approved": True}
+    async with served(app(new_agent(gate), store=MemoryStore(), authorize=who)) as plain:
+        ann, bob = Client(plain.url, None), Client(plain.url, None)
+        ann._http.headers["x-user"], bob._http.headers["x-user"] = "ann", "bob"
+        async with ann, bob:
+            await ann.post("/sessions/ann:1/runs", text="pay 5 Bob")
+            await state_is(ann, "ann:1", "waiting")
+            before = await ann.get("/sessions/ann:1/entries")
+            for chat in ("ann:1", "1", "bob:/../ann:1"):
+                path = f"/api/ai-sdk/chat/{quote(chat, safe='')}"
+                assert (await bob.send("GET", f"{path}/messages"))[0] == 404
+                assert (await bob.send("GET", f"{path}/stream"))[0] == 204  # as for one that does not exist
+                assert (await bob.send("POST", f"{path}/stop"))[0] == 204
+                answered = {"id": chat, "messages": [{"id": "m", "role": "assistant", "parts": []}], "approvals": [yes]}
+                assert (await bob.send("POST", "/api/ai-sdk/chat", json=answered))[0] == 400
+                thread: dict[str, Any] = {"threadId": chat, "runId": "r"}
+                assert (await bob.send("POST", "/api/ag-ui/connect", json=thread))[0] == 404
+                thread["resume"] = [{"interruptId": "call_1", "status": "resolved"}]
+                assert (await bob.send("POST", "/api/ag-ui", json=thread))[0] == 400
+            assert await ann.get("/sessions/ann:1/entries") == before
+            assert (await bob.get("/sessions"))["items"] == []
+            status, _, _ = await bob.send("GET", "/api/ai-sdk/chat/bartack:queue/messages")
+            assert status == 404
+
+
+async def test_users_see_what_their_sub_agents_do(gate: Gate) -> None:
+    inner = Agent(ScriptedModel(["Found it."]), name="researcher")
+    script: list[Any] = [assistant(ToolCall("r1", "research", {"prompt": "?"})), "There it is."]
+    agent = Agent(ScriptedModel(script), tools=[inner.as_tool("research", "Researches.")])
+    mounted = app(agent, store=MemoryStore(), authorize=who)
+    outer = Starlette(routes=[Mount("/agent", mounted)], lifespan=mounted.lifespan)
+    async with served(outer) as plain, await as_user(plain, "ann") as ann, await as_user(plain, "bob") as bob:
+        await finished(ann, "ann:1", "hello")
+        entries = (await ann.get("/sessions/ann:1/entries"))["items"]
+        (started,) = [one["payload"]["metadata"] for one in entries if one["kind"] == "tool_progress"]
+        path = f"/api/sessions/{started['sessionId']}/entries"
+        status, page, _ = await ann.send("GET", path)
+        assert status == 200
+        assert "Found it." in str(page)
+        assert (await bob.send("GET", path))[0] == 404
 
 
 async def as_user(client: Client, name: str) -> Client:
@@ -351,8 +410,15 @@ def test_a_server_is_reached_under_the_names_that_it_prints() -> None:
 
 @pytest.mark.parametrize("url", ["http://agents.example.com", "https://", "https://a/b", "agents.example.com"])
 def test_a_public_url_must_be_an_https_origin(url: str) -> None:
+    for host in ("0.0.0.0", "127.0.0.1"):
+        with pytest.raises(BartackError, match="public URL"):
+            Address(host, public_url=url).check()
+
+
+def test_a_development_server_on_this_machine_needs_no_tls() -> None:
+    Address("127.0.0.1", public_url="http://localhost:5173").check()
     with pytest.raises(BartackError, match="public URL"):
-        Address("0.0.0.0", public_url=url).check()
+        Address("0.0.0.0", public_url="http://localhost:5173").check()
 
 
 def test_the_limit_on_requests_recovers_and_its_memory_is_bounded() -> None:

@@ -1,12 +1,21 @@
 """The JSON API: sessions, entries, views, runs, requests, models and tools."""
 
+import asyncio
 import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.web.agents import PNG, Gate
-from tests.web.serving import Client, is_entry
+from bartack import Agent, MemoryStore, ScriptedModel
+from bartack.nouns.entries import SessionHeader
+from bartack.store.requests import redact
+from bartack.store.session_store import Lease
+from bartack.tools import LocalRuntime
+from bartack.web import app
+from tests.web.agents import PNG, Gate, new_agent
+from tests.web.serving import LIMIT_S, Client, is_entry, served
 
 END = is_entry("run_ended")
 
@@ -48,6 +57,35 @@ async def test_every_page_of_sessions_continues_the_one_before(client: Client) -
         found += [one["title"] for one in page["items"]]
         cursor = page["cursor"]
     assert found == [f"number {number}" for number in (4, 3, 2, 1, 0)]
+
+
+async def test_a_session_shows_where_it_comes_from(gate: Gate, tmp_path: Path) -> None:
+    store = MemoryStore()
+    about = {"directory": str(Path.home() / "code" / "mailer")}
+    await store.create_session("imported", SessionHeader(origin="codex", metadata=about))
+    agents = {"agent": new_agent(gate), "coder": Agent(ScriptedModel(["Hi."]), runtime=LocalRuntime(tmp_path))}
+    async with served(app(agents, store=store)) as client:
+        await client.post("/sessions", id="own")
+        await finished(client, "coded", "Hello", agent="coder")
+        shown = {one["id"]: one for one in (await client.get("/sessions"))["items"]}
+        keys = ("agent", "origin", "directory")
+        assert [shown["imported"][key] for key in keys] == [None, "Codex", "~/code/mailer"]
+        assert [shown["own"][key] for key in keys] == ["agent", None, None]
+        assert [shown["coded"][key] for key in keys] == ["coder", None, str(tmp_path)]
+        assert (await client.get("/sessions/imported"))["directory"] == "~/code/mailer"
+        await redact(store, "imported", (await store.tail_of("imported")).entry_id)
+        assert (await client.get("/sessions/imported"))["directory"] is None
+
+
+async def test_the_context_window_is_that_of_the_chosen_model(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    await finished(client, "s", "hello")
+    own = await client.get("/sessions/s")
+    assert own["model"] == "scripted:scripted"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    for model in ("anthropic:claude-sonnet-4-6", "nobody:knows"):
+        await client.post("/sessions/s/requests", type="switch", model=model)
+        shown = await client.get("/sessions/s")
+        assert (shown["model"], shown["contextWindow"] is None) == (model, model == "nobody:knows")
 
 
 async def test_sessions_and_entries_are_found_by_their_words(client: Client) -> None:
@@ -306,6 +344,7 @@ async def test_an_attachment_that_cannot_be_used_is_refused(
         ("POST", "/sessions/s/runs", {"text": "x", "agent": "none"}, (400, "invalid_value")),
         ("POST", "/sessions/s/runs", {"text": "x", "head": "none"}, (404, "not_found")),
         ("POST", "/sessions", {"id": "s"}, (409, "conflict")),
+        ("PUT", "/sessions", {"id": "s"}, (405, "method_not_allowed")),
     ],
 )
 async def test_a_wrong_request_gets_one_clear_error(
@@ -331,9 +370,55 @@ async def test_the_document_describes_every_route_and_its_references_resolve(cli
     assert {"/api/sessions", "/api/sessions/{session}/events", "/api/sessions/{session}/requests"} <= set(
         document["paths"]
     )
+    pages = document["paths"]["/api/sessions/{session}/entries"]["get"]["responses"]["2XX"]["content"]
+    assert pages["application/json"]["schema"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/Entry"}
     for path, operations in document["paths"].items():
         filled = path.replace("{session}", "none").replace("{entry}", "e").replace("{number}", "0")
         for method in operations:
             status, value, _ = await client.send(method.upper(), filled.replace("{view}", "feed"), json={})
             assert status not in (405, 500), (path, method)
             assert status != 404 or value["error"]["code"] == "not_found", path
+
+
+async def test_the_title_of_a_session_ends_with_a_word(client: Client) -> None:
+    prompt = "Uploads fail when the server\nanswers 503. Make them retry, at most twice."
+    await client.post("/sessions/s/runs", text=prompt)
+    assert (await client.get("/sessions/s"))["title"] == "Uploads fail when the server answers 503. Make them retry,…"
+    await client.post("/sessions/t/runs", text="x" * 80)
+    assert (await client.get("/sessions/t"))["title"] == "x" * 59 + "…"
+
+
+class BusyAtTheEnd(MemoryStore):
+    """Lets something happen after a run has read its session for the last time, and before it releases it."""
+
+    meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    async def release_lease(self, lease: Lease) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        await super().release_lease(lease)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "request_", "last"),
+    [
+        ("hello", {"type": "queue", "text": "late"}, "You said: late"),
+        ("hello", {"type": "steer", "text": "late"}, "You said: late"),
+        (
+            "pay 5 Bob",
+            {"type": "decide", "toolCallId": "call_1", "decision": "approve"},
+            "The tool returned: paid 5 to Bob",
+        ),
+    ],
+)
+async def test_what_is_requested_while_a_run_ends_is_acted_upon(
+    gate: Gate, prompt: str, request_: dict[str, Any], last: str
+) -> None:
+    store = BusyAtTheEnd()
+    async with served(app(new_agent(gate), store=store)) as client:
+        store.meanwhile = lambda: client.post("/sessions/s/requests", **request_)
+        await client.post("/sessions/s/runs", text=prompt)
+        async with asyncio.timeout(LIMIT_S):
+            while (await answers(client, "s"))[-1:] != [last]:
+                pass

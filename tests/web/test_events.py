@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from starlette.types import Message
 
-from bartack import MemoryStore, MessageAssembler, MessageDelta
+from bartack import MemoryStore, MessageAssembler, MessageDelta, assistant
 from bartack.nouns.wire import dump, load
-from bartack.store.live import LiveEvent
+from bartack.store.live import LiveEvent, LiveReset
 from bartack.store.requests import note
-from bartack.web import hub
+from bartack.web import event_stream, hub
+from bartack.web.event_stream import EventStream, FrameCache
 from tests.web.agents import GATE, Gate
 from tests.web.serving import Client, Event, is_entry
 
@@ -123,8 +125,65 @@ async def added(store: MemoryStore, *viewers: AsyncGenerator[Sequence[LiveEvent]
 
 async def test_an_invalid_position_and_an_unknown_session_are_refused(client: Client) -> None:
     await client.post("/sessions/s/runs", text="hello")
-    headers = {"last-event-id": "a:b:c:d:e"}
-    status, value, _ = await client.send("GET", "/api/sessions/s/events", headers=headers)
-    assert (status, value["error"]["code"]) == (400, "invalid_value")
+    for position in ("a:b:c:d:e", "99", "run:99:1", "run:1:1:99"):  # some of another server's
+        headers = {"last-event-id": position}
+        status, value, _ = await client.send("GET", "/api/sessions/s/events", headers=headers)
+        assert (status, value["error"]["code"]) == (400, "invalid_value")
     status, value, _ = await client.send("GET", "/api/sessions/none/events")
     assert (status, value["error"]["code"]) == (404, "not_found")
+
+
+def test_the_frames_that_are_kept_for_other_viewers_take_limited_memory() -> None:
+    frames = FrameCache(max_bytes=10_000)
+    small, large = (LiveReset(str(number), assistant("x" * size)) for number, size in enumerate((1_000, 20_000)))
+    assert frames.frame(small) is frames.frame(small)
+    assert frames.frame(large) == frames.frame(large)
+    for number in range(30):
+        frames.frame(LiveReset(str(number), assistant("x" * 1_000)))
+        assert frames.size <= 10_000
+
+
+async def connected() -> Message:
+    """A viewer that stays."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def large_frames() -> AsyncGenerator[Sequence[bytes], None]:
+    yield [b"a" * 300_000, b"b" * 7]
+
+
+async def sent(frames: AsyncGenerator[Sequence[bytes], None], method: str = "GET", delay_s: float = 0) -> list[bytes]:
+    """The pieces that a viewer gets which takes this long for each."""
+    pieces: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        pieces.append(message.get("body", b""))
+        await asyncio.sleep(delay_s)
+
+    await EventStream(frames, asyncio.Event())({"type": "http", "method": method}, connected, send)
+    return pieces
+
+
+async def test_a_viewer_that_does_not_read_holds_no_more_than_a_piece_of_what_it_is_sent() -> None:
+    pieces = await sent(large_frames())
+    assert b"".join(pieces).endswith(b"a" * 300_000 + b"b" * 7)
+    assert max(map(len, pieces)) <= 65536
+
+
+async def test_a_heartbeat_never_cuts_a_frame_that_a_slow_viewer_receives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_HEARTBEAT_S", 0.01)
+    assert b"a" * 300_000 + b"b" * 7 in b"".join(await sent(large_frames(), delay_s=0.05))
+
+
+async def test_a_head_request_gets_no_stream() -> None:
+    assert b"".join(await sent(large_frames(), "HEAD")) == b""
+
+
+async def test_a_stream_that_fails_unexpectedly_is_ended_and_reported() -> None:
+    async def broken() -> AsyncGenerator[Sequence[bytes], None]:
+        yield [b"a"]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await sent(broken())

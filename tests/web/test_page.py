@@ -4,16 +4,23 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from bartack import MemoryStore
+from bartack import Agent, MemoryStore, ScriptedModel, ToolCall, assistant, tool
+from bartack.nouns.entries import SessionHeader
+from bartack.queues import StoreQueue
+from bartack.store.requests import note
 from bartack.web import app
 from bartack.web.access import TokenAccess
+from bartack.workers import Worker
 from tests.web.agents import PNG, Gate, abandoned_session, new_agent
 from tests.web.browser import AXE, Window, needs_browser, windows
-from tests.web.serving import Client, served, server_process
+from tests.web.serving import LIMIT_S, Client, served, server_process
+from tests.web.test_api import finished
 
 pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
 SIZES = [(390, 844), (820, 1180), (1440, 900)]
@@ -64,8 +71,10 @@ async def test_a_conversation_with_tools_approvals_and_attachments(site: Site) -
         await window.sees("The tool returned: paid 5 to Bob")
         await window.send("pay 7 Bob")
         await page.wait_for_selector("tool-card.ask")
-        await page.get_by_role("button", name="Deny").click()
+        await page.get_by_role("button", name="Deny").focus()
+        await page.keyboard.press("Enter")
         await window.sees("The tool failed: The call was denied")
+        assert await page.evaluate("document.activeElement.className") == "talk", "where the keys work"
         await window.send("pay 9 Bob")
         await page.wait_for_selector("tool-card.ask")
         await page.get_by_role("button", name="Edit E").click()
@@ -94,25 +103,105 @@ def file(name: str, data: bytes) -> dict[str, Any]:
     return {"name": name, "mimeType": "application/octet-stream", "buffer": data}
 
 
+async def test_calls_are_allowed_from_now_on_in_one_session(site: Site) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send("pay 5 Bob")
+        await page.wait_for_selector("tool-card.ask")
+        await page.get_by_role("button", name="Always").click()
+        await window.sees("in this session until the server stops")
+        await page.keyboard.press("Escape")
+        await page.get_by_role("button", name="Edit E").click()
+        await page.keyboard.press("Escape")
+        await page.get_by_role("button", name="Always").click()
+        await page.get_by_role("button", name="every call of pay").click()
+        await window.sees("The tool returned: paid 5 to Bob")
+        await window.send("pay 6 Bob")
+        await window.sees("The tool returned: paid 6 to Bob")
+        await window.sees("Allowed here without asking, until the server stops: every call of pay.")
+        await page.get_by_role("button", name="Ask again").click()
+        await page.locator(".allowed").wait_for(state="hidden")
+        await window.send("pay 7 Bob")
+        await page.wait_for_selector("tool-card.ask")
+        assert window.problems == []
+
+
+@tool(requires_approval=True)
+def change(
+    path: str, old: str, new: str, *, everywhere: bool = False, mode: Literal["text", "raw"] = "text", version: int = 0
+) -> str:
+    """Change a file."""
+    return f"{path} {old} {new} {everywhere} {mode} {version}"
+
+
+async def test_what_is_approved_is_shown_in_full_and_not_changed_by_the_form() -> None:
+    given = {"path": "a\u202egnp.exe", "old": "one", "new": "two", "everywhere": True, "version": 10**19 + 1}
+    agent = Agent(ScriptedModel([assistant(ToolCall("c1", "change", given)), "Done."]), tools=[change])
+    application = app(agent, store=MemoryStore())
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        page = window.page
+        await Site(client, application.access).enter(window)
+        await window.send("change it")
+        shown = await page.get_by_label("Change", exact=True).inner_text()
+        assert shown.splitlines()[:3] == [
+            "path: a\\u{202e}gnp.exe",
+            "everywhere: true",
+            "version: 10000000000000000001",
+        ]
+        await page.get_by_role("button", name="Edit E").click()
+        assert await page.locator("argument-form select").evaluate("(one) => one.selectedOptions[0].text") == ""
+        await page.get_by_role("button", name="Approve with these arguments").click()
+        await window.sees("Done.")
+        (session,) = (await client.get("/sessions"))["items"]
+        entries = (await client.get(f"/sessions/{session['id']}/entries"))["items"]
+        assert [one["payload"]["arguments"] for one in entries if one["kind"] == "tool_started"] == [given]
+        assert window.problems == []
+
+
+async def test_a_run_whose_start_is_not_loaded_can_be_stopped(gate: Gate) -> None:
+    application = app(new_agent(gate), store=MemoryStore())
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        await client.post("/sessions/s/runs", text="slow walk")
+        for number in range(220):  # more than a page
+            await note(application.service.store, "s", "n", {"number": number})
+        await Site(client, application.access).enter(window)
+        await window.page.evaluate("location.hash = 'session=s'")
+        await window.page.get_by_role("button", name="Stop").click()
+        await window.sees("The run was stopped")
+        await window.page.get_by_role("button", name="Send").wait_for()
+        assert window.problems == []
+
+
 async def test_a_live_answer_is_steered_queued_and_stopped(site: Site, gate: Gate) -> None:
     async with windows() as (window,):
         page = window.page
         await site.enter(window)
         await window.send("slow walk")
         await page.wait_for_selector(".answer .caret")
-        assert "steers" in await page.locator("#message").get_attribute("placeholder")
+        assert "steer the run" in await page.locator("#message").get_attribute("placeholder")
         await window.send("and then", key="Alt+Enter")
         await window.sees("Delivered when the run would end")
+        await page.get_by_role("button", name="Inspect").click()
+        lane = page.locator("run-inspector .lane", has_text="model 1")
+        await lane.get_by_text(" s", exact=False).wait_for()  # it grows
+        await page.get_by_role("button", name="Close the inspector").click()
         gate.open()
         await window.sees("You said: and then")
         assert await window.count(".you.queued") == 0
+        assert await window.count(".you .edit") == 1, "a branch before what joined the run would deliver it again"
         assert await window.count(".answer *") == 0, "the stored answer replaces the one that arrived"
         gate.path.unlink()
         await window.send("slow again")
         await page.wait_for_selector(".answer .caret")
-        await page.keyboard.press("Escape")
+        await page.locator("session-list input").press("Escape")  # that of the search
+        await page.locator("#message").press("Escape")
         await window.sees("The run was stopped")
         await window.sees("Slowly: ag")
+        entries = await site.client.get(f"/sessions/{page.url.partition('session=')[2]}/entries", limit=200)
+        assert [entry["kind"] for entry in entries["items"]].count("abort_requested") == 1
         assert window.problems == []
 
 
@@ -122,6 +211,7 @@ async def test_an_edited_message_begins_a_branch_and_both_can_be_seen(site: Site
         await site.enter(window)
         await window.send("first")
         await window.sees("You said: first")
+        await page.set_input_files("message-composer input[type=file]", [file("dot.png", PNG), file("n.txt", b"x")])
         await window.send("second")
         await window.sees("You said: second")
         await page.locator(".you", has_text="second").hover()
@@ -129,6 +219,9 @@ async def test_an_edited_message_begins_a_branch_and_both_can_be_seen(site: Site
         await window.send("other")
         await window.sees("You said: other")
         await window.sees("branch 2 of 2")
+        assert await window.count(".you .files img") == 1, "its attachments are sent again"
+        assert await window.count(".you .files a") == 1
+        assert await window.count(".chip") == 0
         assert await page.get_by_text("You said: second").count() == 0
         await page.get_by_role("button", name="Previous branch").click()
         await window.sees("You said: second")
@@ -152,7 +245,47 @@ async def test_sessions_are_listed_and_found_and_reopened(site: Site) -> None:
         await window.sees("You said: about bicycles")
         await page.reload()
         await window.sees("You said: about bicycles")
+        entries = (await site.client.get("/sessions/b/entries"))["items"]
+        said = next(one for one in entries if one["kind"] == "message")
+        await site.client.post("/sessions/b/requests", type="redact", entryId=said["id"])
+        await page.locator(".you", has_text="bicycles").wait_for(state="detached")
+        await window.sees("You said: about bicycles")  # the answer is another entry
         assert window.problems == []
+
+
+async def test_a_session_that_loads_slowly_does_not_disturb_those_opened_after_it(site: Site) -> None:
+    for name in ("a", "b", "c"):
+        await finished(site.client, name, f"about {name}")
+    async with windows() as (window,):
+        page, held, release = window.page, asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            held.set()
+            await release.wait()
+            await route.continue_()
+
+        await page.route("**/api/sessions/a", hold, times=1)
+        await site.enter(window)
+        await page.evaluate("location.hash = 'session=a'")
+        await asyncio.wait_for(held.wait(), LIMIT_S)
+        await page.evaluate("location.hash = 'session=b'")
+        await window.sees("You said: about b")
+        async with page.expect_response("**/api/sessions/a"):
+            release.set()
+        await page.evaluate("location.hash = 'session=c'")
+        await window.sees("You said: about c")
+        await finished(site.client, "b", "for b alone")
+        await finished(site.client, "c", "for c alone")
+        await window.sees("You said: for c alone")
+        assert await page.get_by_text("for b alone").count() == 0
+        async with asyncio.timeout(LIMIT_S):  # until the server has noticed who left
+            while await viewers(site.client) != {"a": 0, "b": 0, "c": 1}:
+                pass
+        assert window.problems == []
+
+
+async def viewers(client: Client) -> dict[str, int]:
+    return {one["id"]: one["viewers"] for one in (await client.get("/sessions"))["items"]}
 
 
 async def test_two_windows_stay_in_step(site: Site, gate: Gate) -> None:
@@ -173,6 +306,37 @@ async def test_two_windows_stay_in_step(site: Site, gate: Gate) -> None:
         assert one.problems + two.problems == []
 
 
+async def test_a_call_is_approved_in_another_window(site: Site) -> None:
+    async with windows(2) as (one, two):
+        await site.enter(one)
+        await site.enter(two)
+        await one.send("pay 5 Bob")
+        await one.page.wait_for_selector("tool-card.ask")
+        await two.page.locator("session-list a", has_text="pay 5 Bob").click()
+        await two.page.get_by_role("button", name="Approve A").click()
+        for window in (one, two):
+            await window.sees("The tool returned: paid 5 to Bob")
+            assert await window.count("tool-card.ask") == 0
+        assert one.problems + two.problems == []
+
+
+async def test_another_model_is_chosen_by_its_name(gate: Gate) -> None:
+    application = app(new_agent(gate), store=MemoryStore(), models=["scripted:scripted", "ollama:other"])
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        page = window.page
+        await Site(client, application.access).enter(window)
+        await window.send("first")
+        await window.sees("You said: first")
+        await page.fill("message-composer .model", "ollama:other")
+        await page.press("message-composer .model", "Tab")
+        await window.sees("ollama:other", "[role=log]")
+        await page.fill("message-composer .model", "ollama:secret")
+        await page.press("message-composer .model", "Tab")
+        await window.sees("Model 'ollama:secret' is not available here.", "message-composer")
+        assert window.problems == []
+
+
 async def test_a_lost_connection_comes_back_without_a_gap_or_a_repeat(site: Site, gate: Gate) -> None:
     async with windows() as (window,):
         page = window.page
@@ -191,6 +355,31 @@ async def test_a_lost_connection_comes_back_without_a_gap_or_a_repeat(site: Site
         assert await window.count(".banner:not([hidden])") == 0
 
 
+async def test_a_hidden_window_gives_its_connection_up_and_comes_back(site: Site, gate: Gate) -> None:
+    async with windows() as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send("helper slow walk")
+        await page.locator("sub-agent summary").click()  # which needs no connection of its own
+        await window.sees("slow walk", "sub-agent")
+        await page.evaluate(HIDE, True)
+        async with asyncio.timeout(LIMIT_S):
+            while set((await viewers(site.client)).values()) != {0}:
+                pass
+        gate.open()
+        await window.sees("and the rest of the answer.", "sub-agent")
+        await page.evaluate(HIDE, False)
+        await window.sees("The tool returned: Slowly: walk")
+        assert await window.count(".banner:not([hidden])") == 0
+        assert window.problems == []
+
+
+HIDE = """(is) => {
+  Object.defineProperty(document, "hidden", { value: is, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
 async def test_a_server_that_is_killed_in_mid_answer_and_restarted(tmp_path: Path, gate: Gate) -> None:
     store = f"sqlite:{tmp_path / 'sessions.db'}"
     async with windows() as (window,):
@@ -201,12 +390,17 @@ async def test_a_server_that_is_killed_in_mid_answer_and_restarted(tmp_path: Pat
             first.kill(signal.SIGKILL)
             await first.ended()
             await window.sees("Connection lost.")
+            await window.send("typed meanwhile")
+            await window.sees("The server cannot be reached.", "message-composer")
         gate.open()
         port = int(first.url.rpartition(":")[2])
         async with server_process(store, gate, port=port):
             await window.sees("and the rest of the answer.")
             assert await window.page.get_by_text("and the rest of the answer.").count() == 1
             assert await window.count(".banner:not([hidden])") == 0
+            await window.page.locator("message-composer .notice.bad").wait_for(state="hidden")
+            await window.page.press("#message", "Enter")
+            await window.sees("You said: typed meanwhile")
 
 
 HOSTILE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script> [x](javascript:window.pwned=1) '
@@ -224,6 +418,8 @@ async def test_text_of_models_tools_titles_and_file_names_runs_nothing(site: Sit
         await window.sees("window.pwned=1")
         await window.send(f"weather {HOSTILE}")
         await page.wait_for_selector("tool-card.done")
+        await window.send(f"call {HOSTILE}")  # the name of a tool that does not exist
+        await page.locator("tool-card.failed b", has_text="onerror").wait_for()
         await window.send(f"pay 5 {HOSTILE}")
         await page.wait_for_selector("tool-card.ask")
         await page.locator(".talk").focus()
@@ -250,8 +446,87 @@ async def test_what_is_wrong_is_said_in_clear_words(site: Site) -> None:
         await page.get_by_text("This link has been used").wait_for()
         await page.goto("about:blank")
         await site.enter(window)
+        await window.send("hello")
+        await window.sees("You said: hello")
+        await page.get_by_role("button", name="Inspect").click()
+        await page.context.clear_cookies()
+        await page.get_by_role("button", name="New").click()
+        await page.locator("session-list a").click()
+        await page.get_by_text("Not signed in").wait_for()
+        await site.enter(window)
+        await page.get_by_role("button", name="Inspect").click()
+        await page.get_by_role("button", name="Close the inspector").click()
         await page.goto(f"{site.client.url}/#session=none")
-        await window.sees("This session does not exist any more")
+        await window.sees("This session no longer exists")
+        assert await page.locator(".top h1").inner_text() == "Not found"
+        assert await page.locator("message-composer").get_by_text("tokens").is_hidden()
+        await page.route("**/api/me", lambda route: route.abort())
+        await page.reload()
+        await page.get_by_text("The server cannot be reached", exact=True).wait_for()
+        await page.unroute("**/api/me")
+        await page.get_by_role("button", name="Try again").click()
+        await page.wait_for_selector("message-composer textarea")
+        await page.route("**/entries?*", lambda route: route.abort())
+        await page.locator("session-list a").click()
+        await window.sees("The server cannot be reached.")
+        await page.unroute("**/entries?*")
+        await window.sees("You said: hello")
+        assert await window.count(".banner:not([hidden])") == 0
+
+
+async def test_a_session_that_is_replaced_or_deleted_while_it_is_shown(gate: Gate) -> None:
+    store = MemoryStore()
+    application = app(new_agent(gate), store=store)
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        await Site(client, application.access).enter(window)
+        await window.send("first")
+        await window.sees("You said: first")
+        (session,) = (await client.get("/sessions"))["items"]
+        replaced = asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            await replaced.wait()
+            await route.continue_()
+
+        async with asyncio.timeout(LIMIT_S):
+            while await viewers(client) != {session["id"]: 1}:
+                pass
+        await window.page.route(f"**/api/sessions/{session['id']}", hold)
+        await store.drop_session(session["id"])
+        await window.sees("Connection lost.")
+        await store.create_session(session["id"], SessionHeader(title="another one"))
+        replaced.set()
+        await window.sees("another one", ".top")
+        assert await window.page.get_by_text("You said: first").count() == 0
+        await store.drop_session(session["id"])
+        await window.sees("This session no longer exists, or is not yours.")
+        assert window.problems == []
+
+
+async def test_the_page_shows_what_workers_do(gate: Gate) -> None:
+    store = MemoryStore()
+    agent = new_agent(gate, "a")
+    application = app(agent, store=store, queue=StoreQueue)
+    assert isinstance(application.access, TokenAccess)
+    worker = Worker(StoreQueue(store), {"a": agent}, store)
+    async with served(application) as client, windows() as (window,):
+        page = window.page
+        await Site(client, application.access).enter(window)
+        await window.send("slow walk")
+        await window.sees("0 workers, 0 live, 1 waiting", "worker-status")
+        working = asyncio.create_task(worker.run())
+        await window.sees("1 worker, 1 live, 0 waiting", "worker-status")
+        await page.wait_for_selector(".answer .caret")
+        await page.locator("worker-status summary").click()
+        await page.locator("worker-status li", has_text="live for").get_by_role("link").wait_for()
+        await window.sees("runs per minute", "worker-status")
+        gate.open()
+        await window.sees("and the rest of the answer.")
+        await window.sees("1 worker, 0 live, 0 waiting", "worker-status")
+        assert window.problems == []
+        worker.stop()
+        await working
 
 
 async def test_the_inspector_shows_the_run_its_entries_views_request_and_states(site: Site) -> None:
@@ -285,6 +560,11 @@ async def test_the_inspector_shows_the_run_its_entries_views_request_and_states(
         await page.locator("run-inspector .lit", has_text="completed").first.wait_for()
         assert await window.count("run-inspector .diagram svg") == 3
         assert await window.count("run-inspector .diagram .edge") > 10
+        for lit in await page.locator("run-inspector .lit").all():
+            place, frame = await lit.bounding_box(), await page.locator("run-inspector").bounding_box()
+            assert frame["x"] <= place["x"] <= place["x"] + place["width"] <= frame["x"] + frame["width"]
+        await page.get_by_role("button", name="New").click()
+        await window.sees("Nothing to inspect yet.", "run-inspector")
         assert window.problems == []
 
 
@@ -295,7 +575,7 @@ async def test_a_run_whose_terminal_was_closed_is_shown_as_interrupted_and_can_b
     async with served(application) as client, windows() as (window,):
         await Site(client, application.access).enter(window)
         await window.page.locator("session-list a", has_text="interrupted").click()
-        await window.sees("The program that had started this run is gone.")
+        await window.sees("The program that started this run is gone.")
         await window.send("hello again")
         await window.sees("You said: hello again")
         await window.page.locator("session-list a", has_text="interrupted").wait_for(state="detached")
@@ -319,6 +599,12 @@ async def test_no_width_scrolls_sideways_and_axe_finds_nothing_serious(site: Sit
             await page.set_viewport_size({"width": width, "height": height})
             assert not await window.scrolls_sideways(), width
             assert await serious(page, "light") == []
+            if width == SIZES[0][0]:
+                for place in ("session-list a", ".talk"):
+                    await page.get_by_role("button", name="Sessions").click()
+                    await page.locator("session-list a").wait_for()
+                    await page.locator(place).click(position={"x": 350, "y": 20} if place == ".talk" else None)
+                    await page.locator("session-list").wait_for(state="hidden")
             await page.locator(".talk").focus()
             await page.keyboard.press("i")
             await page.wait_for_selector("run-inspector .lane")
@@ -333,6 +619,26 @@ async def serious(page: Any, scheme: str) -> list[str]:
     found = await page.evaluate("axe.run().then((result) => result.violations)")
     shown = [one for one in found if one["impact"] in ("serious", "critical")]
     return [f"{one['id']}: {one['nodes'][0]['html']}" for one in shown]
+
+
+async def test_the_page_works_below_a_path_and_behind_a_proxy_that_removes_another_one(gate: Gate) -> None:
+    inner = app(new_agent(gate), store=MemoryStore())
+    assert isinstance(inner.access, TokenAccess)
+    outer = Starlette(routes=[Mount("/agents", inner)], lifespan=inner.lifespan)
+
+    async def proxy(scope: Any, receive: Any, send: Any) -> None:
+        if "path" in scope:
+            scope = {**scope, "path": scope["path"].removeprefix("/base")}
+        await outer(scope, receive, send)
+
+    async with served(proxy) as client, windows() as (window,):
+        await window.sign_in(f"{client.url}/base/agents", inner.access.code)
+        await window.send("hello")
+        await window.sees("You said: hello")
+        await window.page.reload()
+        await window.sees("You said: hello")
+        assert window.problems == []
+        inner.service.closing.set()
 
 
 async def test_what_is_typed_while_a_message_is_sent_is_not_lost(site: Site) -> None:

@@ -1,5 +1,7 @@
 """Runs belong to the server: they survive its restart, its crash, and continue on another server of the same store."""
 
+import asyncio
+import json
 import signal
 from pathlib import Path
 
@@ -112,10 +114,15 @@ async def test_two_servers_serve_the_same_live_session(tmp_path: Path, gate: Gat
         two.client() as second,
     ):
         position = await begun(first)
+        resumed = asyncio.create_task(second.send("GET", "/api/ai-sdk/v6/chat/s/stream"))
         async with second.events("s", position) as stream:
             await second.post("/sessions/s/requests", type="queue", text="and you?")
+            while (await second.get("/sessions"))["items"][0]["viewers"] < 2:
+                pass
             gate.open()
             events = await stream.until(END)
+        chunks = [line.removeprefix(b"data: ") for line in (await resumed)[1].split(b"\n\n")[1:-2]]
+        assert "".join(json.loads(chunk).get("delta", "") for chunk in chunks) == f"{WHOLE}You said: and you?"
         texts = [event.data["payload"]["parts"][0]["payload"]["text"] for event in events if is_entry("message")(event)]
         assert texts == [WHOLE, "and you?", "You said: and you?"]
         assert await answers(first, "s") == await answers(second, "s")

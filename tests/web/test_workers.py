@@ -2,9 +2,13 @@
 
 import asyncio
 
-from bartack import MemoryStore
+from bartack import MemoryStore, RunEnded
+from bartack.nouns.entries import ApprovalRequired
 from bartack.queues import StoreQueue
+from bartack.session.decisions import Decision
+from bartack.store.requests import decide
 from bartack.web import app
+from bartack.web.queued_runs import QueuedRuns
 from bartack.workers import Worker
 from tests.web.agents import Gate, new_agent
 from tests.web.serving import is_entry, served
@@ -34,6 +38,29 @@ async def test_runs_are_handed_to_workers_and_followed_here(gate: Gate) -> None:
         assert (status_code, error["error"]["code"]) == (404, "not_found")
         worker.stop()
         await working
+
+
+async def test_a_decision_whose_server_died_before_it_could_enqueue_a_job_is_acted_upon(gate: Gate) -> None:
+    store = MemoryStore()
+    agent, queue = new_agent(gate, "a"), StoreQueue(store)
+    runs = QueuedRuns({"a": agent}, store, queue)
+    worker = Worker(StoreQueue(store), {"a": agent}, store)
+    working = asyncio.create_task(worker.run())
+    await agent.with_store(store).submit("pay 5", session="s")
+    async for entry in store.follow("s"):
+        if isinstance(entry.fact, ApprovalRequired):
+            asked = entry.fact
+            break
+    while (await queue.status()).running:  # noqa: ASYNC110 - it changes in the store
+        await asyncio.sleep(0.01)
+    assert await runs.resume_open_runs() == 0
+    await decide(store, "s", asked.tool_call_id, Decision("approve"))
+    assert await runs.resume_open_runs() == 1
+    async for entry in store.follow("s"):
+        if isinstance(entry.fact, RunEnded):
+            break
+    worker.stop()
+    await working
 
 
 async def test_a_full_queue_is_a_503_with_numbers(gate: Gate) -> None:

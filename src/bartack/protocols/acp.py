@@ -1,6 +1,6 @@
 """The Agent Client Protocol of editors: the events of a run -> the updates of a session.
 
-    updates = SessionUpdates()
+    updates = SessionUpdates("/home/ann/project")
     for event in events:
         for update in updates.of(event): ...        # as `session/update` sends them
     updates.stop_reason
@@ -10,6 +10,7 @@ session from its beginning.
 """
 
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 from typing import Any, Literal
 
 from bartack.agent.events import EntryAppended, Event
@@ -43,8 +44,12 @@ _SUBJECTS = ("path", "command", "pattern", "query", "url")  # arguments that say
 class SessionUpdates:
     """The updates of one run."""
 
-    def __init__(self) -> None:
-        self._reader = RunReader()
+    def __init__(self, directory: str, *, from_start: bool = False) -> None:
+        """`directory` is where the tools work: the protocol knows absolute paths only. With `from_start`, what precedes
+        the start of the run is not its own.
+        """
+        self._directory = directory
+        self._reader = RunReader(from_start=from_start)
         self._keys: set[str] = set()  # of the calls that the editor shows
         self.stop_reason: StopReason | None = None  # once the run has ended
         self.error: Failed | None = None  # if it failed
@@ -65,7 +70,7 @@ class SessionUpdates:
                 self._keys.add(change.key)
                 return ({"sessionUpdate": "tool_call", "toolCallId": change.key, **named},)
             case c.CallReady():
-                return (_update(change.key, **call_update(change.tool_name, change.arguments)),)
+                return (_update(change.key, **call_update(change.tool_name, change.arguments, self._directory)),)
             case c.CallRunning():
                 return (_update(change.key, status="in_progress"),)
             case c.CallProgressed():
@@ -104,13 +109,14 @@ class SessionUpdates:
                 self.error = end.error
 
 
-def replayed(entries: Iterable[Entry]) -> Iterator[Update]:
+def replayed(entries: Iterable[Entry], directory: str) -> Iterator[Update]:
     """The updates that show a stored session; pass the entries of one branch."""
-    updates = SessionUpdates()
+    updates = SessionUpdates(directory)
+    run_id: str | None = None
     for entry in visible(entries):
         fact = entry.fact
-        if isinstance(fact, RunStarted):
-            updates = SessionUpdates()
+        if isinstance(fact, RunStarted) and entry.run_id != run_id:  # otherwise it was resumed
+            updates, run_id = SessionUpdates(directory), entry.run_id
         if isinstance(fact, Message) and fact.role == "user" and is_written(fact):
             yield from message_updates(fact)
         else:
@@ -123,12 +129,14 @@ def message_updates(message: Message) -> list[Update]:
     return [{"sessionUpdate": "user_message_chunk", "content": _block(part)} for part in parts]
 
 
-def call_update(tool_name: str, arguments: dict[str, Any]) -> Update:
+def call_update(tool_name: str, arguments: dict[str, Any], directory: str) -> Update:
     """What an editor shows of a call: a title, its kind, the files it is about, and the arguments."""
     subject = next((arguments[name] for name in _SUBJECTS if isinstance(arguments.get(name), str)), None)
     title = tool_name if subject is None else f"{tool_name}: {subject}"
     path = arguments.get("path")
-    locations = {"locations": [{"path": path}]} if isinstance(path, str) and tool_name in _KINDS else {}
+    locations: Update = {}
+    if isinstance(path, str) and tool_name in _KINDS:
+        locations = {"locations": [{"path": str(PurePath(directory, path))}]}
     return {"title": title, "kind": _KINDS.get(tool_name, "other"), "rawInput": arguments, **locations}
 
 

@@ -11,6 +11,10 @@ has. A run that needs approvals finishes with an interrupt for each, and one tha
 calls pending; the client continues with a run of its own. A client takes a stream that merely stops for a success, so
 every stream ends with ``RUN_FINISHED`` or ``RUN_ERROR``.
 
+The sub-agent that a call runs is announced and ended with ``SUBAGENT_STARTED`` and ``SUBAGENT_FINISHED`` or
+``SUBAGENT_ERROR``; its id is that of its session. Its steps are ``CUSTOM`` events of its own, and never messages: the
+messages of a thread are those of one session. A client that wants all of it opens that session as a thread.
+
 A fact of the application called ``state`` is a ``STATE_SNAPSHOT``; any other is ``CUSTOM``.
 """
 
@@ -22,9 +26,12 @@ from bartack.agent.events import Event
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import ApprovalRequired, Entry
 from bartack.nouns.json_values import json_text, write_time_text
+from bartack.nouns.parts import ToolResult
 from bartack.protocols import changes as c
 from bartack.protocols.ag_ui_messages import Json, message_json, result_json
+from bartack.protocols.content import content_text
 from bartack.protocols.run_reader import RunReader
+from bartack.protocols.shown_step import ShownCall
 from bartack.protocols.sse import HEADERS, sse
 from bartack.store.live import LiveEvent
 
@@ -53,17 +60,18 @@ class AgUiStream:
         *,
         messages: Iterable[Json] = (),
         known: Iterable[Entry] = (),
+        from_start: bool = False,
         snapshot: bool = False,
     ) -> None:
         """`run_id` is the client's name for the run, and `messages` are those that it has.
 
-        `known` are the entries of our run that it has received before, if the run continues. With `snapshot` it gets
-        all `messages` first, because it has none.
+        `known` are the entries of our run that it has received before, if the run continues. With `from_start`, what
+        precedes the start of the run is not its own. With `snapshot` it gets all `messages` first, because it has none.
         """
         self._ids = {"threadId": thread_id, "runId": run_id}
         self.messages: list[Json] = deepcopy(list(messages))
         calls = (call for message in self.messages for call in message.get("toolCalls") or ())
-        self._reader = RunReader(known, (call["id"] for call in calls))
+        self._reader = RunReader(known, (call["id"] for call in calls), from_start=from_start)
         self._starts_with_snapshot = snapshot
         self._has_started = False
         self._is_outdated = False  # the client needs a snapshot
@@ -72,11 +80,17 @@ class AgUiStream:
         self._reasoning: list[str] = []  # the ids of the reasoning messages of the step
         self._pieces: list[str] = []  # of the text that grows
         self._arguments: dict[str, list[str]] = {}  # of calls that are open
+        self._subagents: dict[str, c.Subagent] = {}  # that work, by the keys of their calls
 
     @property
     def is_ended(self) -> bool:
         """Whether the last event has been written."""
         return self._reader.is_ended
+
+    @property
+    def call_ids(self) -> dict[str, str]:
+        """The ids of the calls without a result, by the ids that the client knows."""
+        return self._reader.call_ids
 
     @property
     def is_waiting(self) -> bool:
@@ -127,9 +141,10 @@ class AgUiStream:
             case c.CallEnded():
                 return self._result(change)
             case c.CallProgressed():
-                value = {"toolCallId": change.key, "content": change.content, "title": change.title}
-                return ({"type": "CUSTOM", "name": "tool_progress", "value": value},)
-            case c.CallAsked() | c.CallDecided() | c.CallRunning():  # questions are asked when the run pauses
+                return self._progress(change)
+            case c.CallRunning():
+                return self._start_subagent(change)
+            case c.CallAsked() | c.CallDecided():  # questions are asked when the run pauses
                 return ()
             case c.StepStarted():
                 return self._start_step(change.number)
@@ -232,6 +247,8 @@ class AgUiStream:
     def _add_message(self, change: c.MessageAdded) -> Iterator[Json]:
         yield from self._finish_step()
         made = message_json(change.message.id or change.entry_id, change.message)
+        if self._find(made[0]["id"]) is not None:
+            return  # the client sent it together with its answers
         self.messages += made
         for message in made:
             if not isinstance(message["content"], str):  # only text can be streamed
@@ -293,9 +310,16 @@ class AgUiStream:
         self._is_outdated = True
 
     def _result(self, change: c.CallEnded) -> Iterator[Json]:
-        if any(message.get("toolCallId") == change.key for message in self.messages):
-            return  # the client executed the tool itself, or has the result from an earlier run
+        subagent = self._subagents.pop(change.key, None)
+        if subagent is not None:
+            yield _subagent_end(subagent, change.result)
         message = result_json(change.key, change.result)
+        known = next((one for one in self.messages if one.get("toolCallId") == change.key), None)
+        if known is not None:  # the client executed the tool itself, or has the result from an earlier run
+            if known["content"] != message["content"]:  # another one was faster
+                known["content"] = message["content"]
+                yield self._snapshot()
+            return
         self.messages.insert(self._place_of(change.key), message)
         fields = {"messageId": message["id"], "toolCallId": change.key, "content": message["content"], "role": "tool"}
         yield {"type": "TOOL_CALL_RESULT", **fields}
@@ -309,17 +333,37 @@ class AgUiStream:
                 return at + 1
         return len(self.messages)
 
+    def _progress(self, change: c.CallProgressed) -> Iterator[Json]:
+        yield from self._start_subagent(change)
+        value = {"toolCallId": change.key, "content": change.content, "title": change.title}
+        yield {"type": "CUSTOM", "name": "tool_progress", "value": value, **_attributed(change.subagent)}
+
+    def _start_subagent(self, change: c.CallRunning | c.CallProgressed) -> Iterator[Json]:
+        subagent = change.subagent
+        if subagent is None or change.key in self._subagents:
+            return
+        self._subagents[change.key] = subagent
+        ids = {"subagentRunId": subagent.session_id, "parentToolCallId": change.key}
+        yield {"type": "SUBAGENT_STARTED", **ids, "name": subagent.name}
+
     # -- the end
 
     def _pause(self, change: c.RunPauses) -> Iterator[Json]:
         yield from self._finish_step()
+        interrupts = [_interrupt(request, self._reader.find(request.tool_call_id)) for request in change.approvals]
+        for subagent in self._subagents.values():
+            own = [one["id"] for one in interrupts if one.get("subagentRunId") == subagent.session_id]
+            suspended = {"type": "suspended", "interruptIds": own}
+            yield {"type": "SUBAGENT_FINISHED", **_attributed(subagent), "outcome": suspended}
         outcome: Json = {"type": "success", "pendingToolCallIds": list(change.deferred)}
-        if change.approvals:
-            outcome = {"type": "interrupt", "interrupts": [_interrupt(request) for request in change.approvals]}
+        if interrupts:
+            outcome = {"type": "interrupt", "interrupts": interrupts}
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}
 
     def _end(self, end: c.RunEnds) -> Iterator[Json]:
         yield from self._finish_step()
+        for subagent in self._subagents.values():
+            yield {"type": "SUBAGENT_ERROR", **_attributed(subagent), "message": "The run ended."}
         usage = {} if end.usage is None else {"usage": [_usage(end.usage)]}
         match end.status:
             case "completed":
@@ -335,7 +379,17 @@ class AgUiStream:
                 assert_never(end.status)
 
 
-def _interrupt(request: ApprovalRequired) -> Json:
+def _attributed(subagent: c.Subagent | None) -> Json:
+    return {} if subagent is None else {"subagentRunId": subagent.session_id}
+
+
+def _subagent_end(subagent: c.Subagent, result: ToolResult) -> Json:
+    if result.is_error:
+        return {"type": "SUBAGENT_ERROR", **_attributed(subagent), "message": content_text(result.content)}
+    return {"type": "SUBAGENT_FINISHED", **_attributed(subagent), "outcome": {"type": "success"}}
+
+
+def _interrupt(request: ApprovalRequired, call: ShownCall | None) -> Json:
     """A question. Its answer is ``{"approved": ..., "reason": ..., "arguments": ...}``."""
     properties: Json = {"approved": {"type": "boolean"}, "reason": {"type": "string"}}
     if request.parameters is not None:
@@ -343,8 +397,10 @@ def _interrupt(request: ApprovalRequired) -> Json:
     schema = {"type": "object", "properties": properties, "required": ["approved"]}
     expires = {} if request.expires_at is None else {"expiresAt": write_time_text(request.expires_at)}
     message = request.reason or f"Run {request.tool_name} with {json_text(request.arguments)}?"
-    ids = {"id": request.tool_call_id, "reason": "tool_call", "toolCallId": request.tool_call_id}
-    return {**ids, "message": message, "responseSchema": schema, **expires}
+    key = request.tool_call_id if call is None else call.key
+    ids = {"id": request.tool_call_id, "reason": "tool_call", "toolCallId": key}
+    asked_by = {} if call is None or call.outer is None else _attributed(call.outer.subagent)
+    return {**ids, "message": message, "responseSchema": schema, **expires, **asked_by}
 
 
 def _noted(change: c.Noted) -> Json:

@@ -16,7 +16,8 @@ What a version lacks is sent as a data part:
 - ``data-user-message`` (5 and 6): a message that joined the run; ``steering-message`` in 7.
 - ``data-approval`` (5): a call that needs approval, under its id; sent again with the decision.
 
-A fact of the application (`bartack.store.requests.note`) is a part ``data-NAME`` in all versions.
+A fact of the application (`bartack.store.requests.note`) is a part ``data-NAME`` in all versions. A call that runs a
+sub-agent has a part ``data-subagent``, which names the session of that agent, and its steps are preliminary outputs.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -24,7 +25,7 @@ from typing import Any, Literal, assert_never
 
 from bartack.agent.events import Event
 from bartack.nouns.deltas import Failed
-from bartack.nouns.entries import Entry
+from bartack.nouns.entries import ApprovalDecided, Entry
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import write_time_text
 from bartack.nouns.messages import Message
@@ -37,7 +38,18 @@ from bartack.protocols.sse import HEADERS as SSE_HEADERS
 from bartack.protocols.sse import sse
 from bartack.store.live import LiveEvent
 
-__all__ = ["DONE", "HEADERS", "Chunk", "UIMessageStream", "Version", "output_json", "ui_file", "ui_parts"]
+__all__ = [
+    "APPROVED",
+    "DONE",
+    "HEADERS",
+    "Chunk",
+    "UIMessageStream",
+    "Version",
+    "approval_response",
+    "output_json",
+    "ui_file",
+    "ui_parts",
+]
 
 Chunk = dict[str, Any]
 Version = Literal[5, 6, 7]
@@ -46,7 +58,7 @@ HEADERS = {**SSE_HEADERS, "x-vercel-ai-ui-message-stream": "v1"}
 DONE = b"data: [DONE]\n\n"
 
 _FINISH_REASONS = {"stop": "stop", "length": "length", "tool_calls": "tool-calls", "content_filter": "content-filter"}
-_APPROVED = {"approve": True, "modify_args": True, "deny": False, "abort": False, "expire": False}
+APPROVED = {"approve": True, "modify_args": True, "deny": False, "abort": False, "expire": False}
 
 
 class UIMessageStream:
@@ -57,10 +69,13 @@ class UIMessageStream:
         version: Version = 6,
         *,
         known: Iterable[Entry] = (),
+        taken: Iterable[str] = (),
+        from_start: bool = False,
         static_tools: Container[str] = (),
         metadata: bool = True,
     ) -> None:
-        """`known` are the entries of the run that the client has received before, if the run continues.
+        """`known` are the entries of the run that the client has received before, if the run continues, and `taken`
+        the ids of the calls in its message. With `from_start`, what precedes the start of the run is not its own.
 
         Tools in `static_tools` are those that the page has types for; their parts are called ``tool-NAME``, all others
         ``dynamic-tool``. With `metadata` the message gets the usage and the cost of the run.
@@ -68,12 +83,13 @@ class UIMessageStream:
         if version not in (5, 6, 7):
             raise PartValidationError(f"Unknown version {version!r} of the AI SDK; known: 5, 6, 7.", path="$.version")
         self.version = version
-        self._reader = RunReader(known)
+        self._reader = RunReader(known, taken, from_start=from_start)
         self._static_tools = static_tools
         self._has_metadata = metadata
         self._has_started = False
         self._is_in_step = False
         self._voided = 0
+        self._subagents: set[str] = set()  # the keys of calls whose sub-agent has been named
 
     @property
     def is_ended(self) -> bool:
@@ -87,6 +103,11 @@ class UIMessageStream:
     def close(self, error: Failed | None = None) -> bytes:
         """What to send if there are no further events; nothing if the stream has ended."""
         return self._framed(self.closing_chunks(error))
+
+    @property
+    def call_ids(self) -> dict[str, str]:
+        """The ids of the calls without a result, by the ids that the client knows."""
+        return self._reader.call_ids
 
     @property
     def is_waiting(self) -> bool:
@@ -223,7 +244,9 @@ class UIMessageStream:
         named = {**call, "toolName": change.tool_name}
         match change:
             case c.CallStarted():
-                return ({"type": "tool-input-start", **named, **_executed(change.by_provider)},)
+                # Clients send decisions once no call of the last step is open, and the one of the sub-agent stays open.
+                step = self._start_step() if change.is_nested else ()
+                return (*step, {"type": "tool-input-start", **named, **_executed(change.by_provider)})
             case c.CallReady(fault=None):
                 executed = _executed(change.by_provider)
                 return ({"type": "tool-input-available", **named, "input": change.arguments, **executed},)
@@ -236,11 +259,22 @@ class UIMessageStream:
             case c.CallDecided():
                 return self._decided(change)
             case c.CallProgressed():
-                return ({"type": "tool-output-available", **call, "output": change.content, "preliminary": True},)
+                progress = {"type": "tool-output-available", **call, "output": change.content, "preliminary": True}
+                return (*self._subagent(change), progress)
             case c.CallEnded():
                 return (self._ended(change, call),)
             case _:
                 assert_never(change)
+
+    def _subagent(self, change: c.CallProgressed) -> Iterator[Chunk]:
+        if change.subagent is not None and change.key not in self._subagents:
+            self._subagents.add(change.key)
+            data = {
+                "toolCallId": change.key,
+                "name": change.subagent.name,
+                "sessionId": change.subagent.session_id,
+            }
+            yield {"type": "data-subagent", "id": change.key, "data": data}
 
     def _asked(self, change: c.CallAsked) -> Chunk:
         request = change.request
@@ -260,13 +294,12 @@ class UIMessageStream:
 
     def _decided(self, change: c.CallDecided) -> Iterable[Chunk]:
         decided = change.decision
-        approved = _APPROVED.get(decided.decision)
-        if approved is None or self.version == 6:  # version 6 learns it from the result
+        if decided.decision not in APPROVED or self.version == 6:  # version 6 learns it from the result
             return ()
-        reason = {} if decided.reason is None else {"reason": decided.reason}
         if self.version >= 7:
-            ids = {"approvalId": decided.tool_call_id}
-            return ({"type": "tool-approval-response", **ids, "approved": approved, **reason},)
+            return (approval_response(decided),)
+        reason = {} if decided.reason is None else {"reason": decided.reason}
+        approved = APPROVED[decided.decision]
         data = {"toolCallId": change.key, "toolName": change.tool_name, "approved": approved, **reason}
         return ({"type": "data-approval", "id": decided.tool_call_id, "data": data},)
 
@@ -277,6 +310,13 @@ class UIMessageStream:
         if result.error_code is ErrorCode.TOOL_DENIED and change.was_asked and self.version >= 6:
             return {"type": "tool-output-denied", "toolCallId": change.key}
         return {"type": "tool-output-error", **call, "errorText": content_text(result.content), **executed}
+
+
+def approval_response(decided: ApprovalDecided) -> Chunk:
+    """A decision that is one of `APPROVED`, as a chunk."""
+    reason = {} if decided.reason is None else {"reason": decided.reason}
+    approved = APPROVED[decided.decision]
+    return {"type": "tool-approval-response", "approvalId": decided.tool_call_id, "approved": approved, **reason}
 
 
 def _text(kind: c.TextKind) -> str:

@@ -38,6 +38,7 @@ class UIMessageAssembler:
         self.finish_reason: str | None = None
         self.error: str | None = None
         self.is_ended = False
+        self._is_in_step = False
         self._open: dict[tuple[str, str], Chunk] = {}  # texts and reasoning, by kind and id
         self._inputs: dict[str, PartialJson] = {}
 
@@ -69,8 +70,12 @@ class UIMessageAssembler:
             case "start":
                 self.message["id"] = chunk.get("messageId")
             case "start-step":
+                self._expect_step(kind, is_open=False)
+                self._is_in_step = True
                 self.parts.append({"type": "step-start"})
             case "finish-step":
+                self._expect_step(kind, is_open=True)
+                self._is_in_step = False
                 if self._open:
                     raise _broken(f"finish-step while {sorted(self._open)} are open")
             case "reset-step":
@@ -82,12 +87,17 @@ class UIMessageAssembler:
             case "steering-message":
                 self.parts.append({"type": kind, "id": chunk["id"], "parts": chunk["parts"]})
             case "finish" | "abort" | "error":
+                self._expect_step(kind, is_open=False)
                 if self._open:
                     raise _broken(f"{kind} while {sorted(self._open)} are open")
                 self.is_ended = True
                 self.finish_reason, self.error = chunk.get("finishReason"), chunk.get("errorText")
             case _:
                 raise _broken(f"{kind} is not supported")
+
+    def _expect_step(self, kind: str, *, is_open: bool) -> None:
+        if self._is_in_step is not is_open:
+            raise _broken(f"{kind} {'outside of' if is_open else 'inside'} a step")
 
     def _add_data(self, chunk: Chunk) -> None:
         if chunk.get("transient"):
@@ -128,7 +138,8 @@ class UIMessageAssembler:
 
     def _add_tool(self, kind: str, chunk: Chunk) -> None:
         if kind == "tool-approval-response":
-            self._add_response(chunk)
+            if not self.respond(chunk):
+                raise _broken(f"{kind} to {chunk['approvalId']!r}, which was not requested")
         elif kind.startswith("tool-input-"):
             self._add_input(kind.removeprefix("tool-input-"), chunk)
         else:
@@ -164,13 +175,18 @@ class UIMessageAssembler:
         if "providerExecuted" in chunk:
             part["providerExecuted"] = True
 
-    def _add_response(self, chunk: Chunk) -> None:
+    def respond(self, chunk: Chunk) -> bool:
+        """Add the response to an approval; False if that was not requested.
+
+        Version 6 has no chunk for it: its clients add what they respond to their own messages.
+        """
         for part in self.parts:
-            if part.get("approval", {}).get("id") == chunk["approvalId"]:
+            is_open = part.get("state") in ("approval-requested", "approval-responded")
+            if is_open and part["approval"]["id"] == chunk["approvalId"]:
                 part["state"] = "approval-responded"
                 part["approval"].update({key: chunk[key] for key in ("approved", "reason") if key in chunk})
-                return
-        raise _broken(f"tool-approval-response to {chunk['approvalId']!r}, which was not requested")
+                return True
+        return False
 
 
 def _find(parts: list[Chunk], call_id: str) -> Chunk | None:

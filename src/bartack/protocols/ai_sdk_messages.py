@@ -16,11 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from bartack.agent.events import EntryAppended
-from bartack.nouns.entries import Custom, Entry, RunEnded, StreamFailed
+from bartack.nouns.entries import ApprovalDecided, Custom, Entry, RunEnded, StreamFailed
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import ContentPart, Text, Thinking, ToolCall, ToolResult
-from bartack.protocols.ai_sdk import Chunk, UIMessageStream, Version, ui_parts
+from bartack.protocols.ai_sdk import APPROVED, Chunk, UIMessageStream, Version, approval_response, ui_parts
 from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
 from bartack.protocols.content import read_media, result_of
 from bartack.protocols.converting import converted
@@ -41,6 +41,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Message, ...] = ()  # the messages before the prompt
     decisions: dict[str, Decision] = {}  # by the id of the call
     outputs: dict[str, ToolResult] = {}  # likewise, of every tool part in the last message that has an outcome
+    call_ids: tuple[str, ...] = ()  # of the tool parts in the last message
 
 
 class _Part(msgspec.Struct, rename="camel"):
@@ -112,6 +113,7 @@ def read_chat(body: Any) -> ChatRequest:
         history=tuple(message for one in messages[: -1 if is_prompt else None] for message in one),
         decisions={one.id: one.decision for one in (*_approvals(last), *request.approvals)},
         outputs={result.tool_call_id: result for message in messages[-1] for result in message.tool_results},
+        call_ids=tuple(part.tool_call_id for part in last.parts if part.tool_call_id is not None),
     )
 
 
@@ -279,9 +281,12 @@ class _Group:
         self._has_ended = first.run_id is None
 
     def add(self, entry: Entry) -> None:
-        self._has_ended = self._has_ended or isinstance(entry.fact, RunEnded)
+        fact = entry.fact
+        self._has_ended = self._has_ended or isinstance(fact, RunEnded)
         for chunk in self._stream.chunks(EntryAppended(entry)):
             self._assembler.add(chunk)
+        if isinstance(fact, ApprovalDecided) and self._stream.version == 6 and fact.decision in APPROVED:
+            self._assembler.respond(approval_response(fact))
 
     def message(self, include_open: bool) -> list[Chunk]:
         message = self._assembler.message

@@ -32,6 +32,7 @@ __all__ = [
     "StepFinished",
     "StepStarted",
     "StepVoided",
+    "Subagent",
     "TextEnded",
     "TextGrew",
     "TextStarted",
@@ -87,10 +88,18 @@ class _CallChange(Struct, frozen=True):
     tool_name: str
 
 
+class Subagent(Struct, frozen=True):
+    """The agent that a call runs."""
+
+    name: str
+    session_id: str
+
+
 class CallStarted(_CallChange, frozen=True):
     """A tool call begins."""
 
     by_provider: bool = False
+    is_nested: bool = False  # a sub-agent made it; it is shown because it needs someone
 
 
 class CallGrew(_CallChange, frozen=True, gc=False):
@@ -132,13 +141,15 @@ class CallRunning(_CallChange, frozen=True):
 
     arguments: dict[str, Any]
     title: str | None = None
+    subagent: Subagent | None = None
 
 
 class CallProgressed(_CallChange, frozen=True):
-    """The tool reported progress."""
+    """The tool reported progress; or the sub-agent that it runs took a step."""
 
     content: str
     title: str | None = None
+    subagent: Subagent | None = None
 
 
 class CallEnded(_CallChange, frozen=True):

@@ -1,13 +1,14 @@
 """Content that all protocols exchange: images and files by their URL, and results as text."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from bartack.formats.media import data_url, split_data_url
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
-from bartack.nouns.parts import STRUCTURED, FileRef, Image, Text, ToolContent, ToolResult
+from bartack.nouns.parts import STRUCTURED, FileRef, Image, Part, Text, ToolContent, ToolResult
 
-__all__ = ["content_text", "media_type_of", "media_url", "read_media", "result_of"]
+__all__ = ["content_text", "is_blank", "media_type_of", "media_url", "read_media", "result_of"]
 
 _BINARY = "application/octet-stream"
 
@@ -23,6 +24,11 @@ def content_text(content: ToolContent) -> str:
         for part in content
     ]
     return "\n".join(pieces)
+
+
+def is_blank(parts: Iterable[Part]) -> bool:
+    """Whether a message has nothing to answer, which many models refuse."""
+    return all(isinstance(part, Text) and not part.text.strip() for part in parts)
 
 
 def result_of(tool_call_id: str, output: Any) -> ToolResult:

@@ -16,6 +16,7 @@ from bartack.nouns.entries import (
     Entry,
     ResultPosted,
     RunEnded,
+    RunStarted,
     StreamFailed,
     ToolProgress,
     ToolStarted,
@@ -41,9 +42,11 @@ from bartack.protocols.changes import (
     StepFinished,
     StepStarted,
     StepVoided,
+    Subagent,
 )
+from bartack.protocols.joined_deltas import joined
 from bartack.protocols.shown_step import Keys, ShownCall, ShownStep
-from bartack.session.run_state import WAITING, nested_id
+from bartack.session.run_state import AGENT, SESSION, WAITING, nested_id
 from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset
 
 __all__ = ["RunReader", "is_answer", "is_requested", "is_written"]
@@ -91,11 +94,13 @@ def _step_text(event: Event) -> str:
 class RunReader:
     """Reads one run: the first one that it gets an event of."""
 
-    def __init__(self, known: Iterable[Entry] = (), taken: Iterable[str] = ()) -> None:
+    def __init__(self, known: Iterable[Entry] = (), taken: Iterable[str] = (), *, from_start: bool = False) -> None:
         """`known` are the entries of the run that the window shows already, for a run that continues; `taken` are the
-        keys of all calls that it shows."""
+        keys of all calls that it shows. With `from_start`, it is the next run that starts: that may end another one,
+        which was waiting for someone."""
         self.run_id: str | None = None
         self.is_ended = False  # the run has ended or paused; nothing changes any more
+        self._awaits_start = from_start
         self._keys = Keys(taken)
         self._step: ShownStep | None = None  # while an answer arrives
         self._steps = 0
@@ -116,7 +121,7 @@ class RunReader:
             case DeltaReceived():
                 yield from self._delta(event.delta)
             case LiveDeltas():
-                for delta in event.deltas:
+                for delta in joined(event.deltas):
                     yield from self._delta(delta)
             case LiveReset():
                 yield from self._snapshot(event.snapshot)
@@ -140,7 +145,7 @@ class RunReader:
     def pause(self) -> Iterator[Change]:
         """End the stream of a run that `is_waiting`: `SessionStore.follow_live` has no event for that."""
         if self.is_waiting:
-            calls = self._calls
+            calls = self._calls.values()
             yield from self._pause(tuple(call.question for call in calls if call.is_undecided and call.question))
 
     def close(self, error: Failed | None = None) -> Iterator[Change]:
@@ -191,6 +196,10 @@ class RunReader:
     # -- facts
 
     def _entry(self, entry: Entry) -> Iterator[Change]:
+        if self._awaits_start and entry.run_id is not None:
+            self._awaits_start = not isinstance(entry.fact, RunStarted)
+            if self._awaits_start:
+                return
         self.run_id = self.run_id or entry.run_id
         if entry.run_id not in (None, self.run_id):
             return  # None: added by others
@@ -256,12 +265,22 @@ class RunReader:
         call = self._open.get(event.tool_call_id)
         text = _step_text(event)
         if call is not None and text:
-            yield CallProgressed(call.key, call.tool_name, text, None)
+            yield CallProgressed(call.key, call.tool_name, text, None, call.subagent)
 
     @property
-    def _calls(self) -> list[ShownCall]:
-        """The calls without a result, and those of sub-agents that need someone."""
-        return [one for call in self._open.values() for one in (call, *call.nested.values())]
+    def call_ids(self) -> dict[str, str]:
+        """The ids of the calls without a result, by their keys."""
+        return {call.key: call_id for call_id, call in self._calls.items()}
+
+    def find(self, call_id: str) -> ShownCall | None:
+        """The call without a result that has this id; it may be one of a sub-agent that needs someone."""
+        return self._calls.get(call_id)
+
+    @property
+    def _calls(self) -> dict[str, ShownCall]:
+        """The calls without a result, and those of sub-agents that need someone, by their ids."""
+        nested = (one for call in self._open.values() for one in call.nested.items())
+        return self._open | dict(nested)
 
     def _nested(self, fact: _CallFact) -> tuple[ShownCall | None, Iterable[Change]]:
         """The call of a sub-agent that the fact is about, and how it is shown when it needs someone for the first
@@ -273,9 +292,9 @@ class RunReader:
         call = outer.nested[call_id] = ShownCall(
             self._keys.for_call(call_id), call_id, fact.tool_name, by_provider=False
         )
-        call.arguments = fact.arguments
+        call.arguments, call.outer = fact.arguments, outer
         return call, (
-            CallStarted(call.key, call.tool_name),
+            CallStarted(call.key, call.tool_name, is_nested=True),
             CallGrew(call.key, call.tool_name, json_text(fact.arguments)),
             CallReady(call.key, call.tool_name, arguments=fact.arguments),
         )
@@ -283,14 +302,19 @@ class RunReader:
     def _call_fact(self, call: ShownCall, fact: _CallFact) -> Iterator[Change]:
         match fact:
             case ToolStarted():
-                if fact.arguments != call.arguments:  # changed by whoever approved it, or by a hook
+                if fact.arguments != call.arguments:  # changed by an approver or a hook
                     call.arguments = fact.arguments
                     yield CallReady(call.key, call.tool_name, arguments=fact.arguments, is_whole=False)
                 call.is_deferred, call.is_paused = fact.deferred, False
-                yield CallRunning(call.key, call.tool_name, fact.arguments, fact.title)
+                yield CallRunning(call.key, call.tool_name, fact.arguments, fact.title, call.subagent)
             case ToolProgress():
-                call.is_paused = WAITING in (fact.metadata or {})
-                yield CallProgressed(call.key, call.tool_name, fact.content, fact.title)
+                metadata = fact.metadata or {}
+                call.is_paused = WAITING in metadata
+                if call.is_paused:
+                    yield from call.end_nested(waiting=metadata[WAITING])
+                if call.subagent is None and SESSION in metadata:
+                    call.subagent = Subagent(str(metadata.get(AGENT, call.tool_name)), str(metadata[SESSION]))
+                yield CallProgressed(call.key, call.tool_name, fact.content, fact.title, call.subagent)
             case ApprovalRequired():
                 call.question, call.is_undecided = fact, True
                 yield CallAsked(call.key, call.tool_name, fact)
@@ -298,13 +322,14 @@ class RunReader:
                 call.is_deferred = False  # the run is about to use it
             case _:
                 call.is_undecided = fact.decision in ("pause", "resume")  # these leave the question open
+                call.is_denied = fact.decision == "deny"
                 yield CallDecided(call.key, call.tool_name, fact)
 
     # -- the end
 
     def _pause(self, approvals: tuple[ApprovalRequired, ...]) -> Iterator[Change]:
         self.is_ended = True
-        yield RunPauses(approvals, tuple(call.key for call in self._calls if call.is_deferred))
+        yield RunPauses(approvals, tuple(call.key for call in self._calls.values() if call.is_deferred))
 
     def _finish(self, result: RunResult) -> Iterator[Change]:
         """The end of a run without a stored one: it paused, or the store failed."""

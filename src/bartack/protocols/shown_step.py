@@ -5,12 +5,12 @@ is dropped, and if they contradict each other the step is voided and shown again
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Literal
 
 from bartack.nouns.deltas import MessageDelta, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
 from bartack.nouns.entries import ApprovalRequired
-from bartack.nouns.errors import PartValidationError
+from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Part, Text, Thinking, ToolCall, ToolResult
 from bartack.protocols.changes import (
@@ -20,6 +20,7 @@ from bartack.protocols.changes import (
     CallReady,
     CallStarted,
     Change,
+    Subagent,
     TextEnded,
     TextGrew,
     TextKind,
@@ -29,7 +30,7 @@ from bartack.stream.assembler import parse_arguments
 
 __all__ = ["Keys", "ShownCall", "ShownStep"]
 
-NESTED = "The sub-agent has continued."  # shown as the result of its call, which only its own session has
+NESTED = "The sub-agent has continued."  # as the result of a call of its own, which only its session has
 CUT_OFF = "Not executed: the call was cut off."
 _PROVIDER_ID = "providerToolCallId"  # metadata of a call whose id was taken: the one that the model gave it
 
@@ -50,7 +51,7 @@ class Keys:
 
     def for_call(self, call_id: str) -> str:
         """The id of a call, or a variant of it if it is taken."""
-        key = self._variant(call_id, self._calls | self._taken)
+        key = self._variant(call_id, self._calls if self.are_known else self._calls | self._taken)
         self._calls.add(key)
         return key
 
@@ -102,7 +103,10 @@ class ShownCall:
         self.raw_text: str | None = None  # if they are invalid
         self.question: ApprovalRequired | None = None
         self.is_undecided = False  # the question has no answer
+        self.is_denied = False
         self.is_deferred = False  # it has started, and its result is to be posted
+        self.subagent: Subagent | None = None  # that it runs
+        self.outer: ShownCall | None = None  # the call that runs the sub-agent which made this one
         self.nested: dict[str, ShownCall] = {}  # calls of the sub-agent that it runs which need someone, by id
         self.is_paused = False  # that sub-agent waits for them
         self.has_ended = False
@@ -127,11 +131,17 @@ class ShownCall:
 
     def end(self, result: ToolResult) -> Iterator[Change]:
         """The call has a result."""
-        for call in self.nested.values():
-            yield from call.end(ToolResult(call.call_id, NESTED))
+        yield from self.end_nested()
         if not self.has_ended:
             self.has_ended = True
             yield CallEnded(self.key, self.tool_name, result, self.question is not None, self.by_provider)
+
+    def end_nested(self, waiting: Container[str] = ()) -> Iterator[Change]:
+        """The sub-agent has continued with its calls, but for those that wait."""
+        for call_id in [call_id for call_id in self.nested if call_id not in waiting]:
+            call = self.nested.pop(call_id)
+            denied = ToolResult(call_id, "The call was denied.", is_error=True, error_code=ErrorCode.TOOL_DENIED)
+            yield from call.end(denied if call.is_denied else ToolResult(call_id, NESTED))
 
 
 class ShownStep:

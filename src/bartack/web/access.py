@@ -6,7 +6,8 @@ fragment, which browsers do not send. The page exchanges the code for a cookie t
 cannot send. Programs send the token itself, as ``Authorization: Bearer``.
 
 The cookie is signed with a key derived from the token and holds nothing but its expiry, so it survives a restart, and
-works on every server with the same token.
+works on every server with the same token. Its name follows from the token as well: a browser sends the cookies of all
+servers on one machine to each of them, whatever their ports.
 """
 
 import hashlib
@@ -21,9 +22,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from starlette.requests import HTTPConnection
 
-__all__ = ["COOKIE", "COOKIE_S", "Authorize", "Hosts", "RateLimit", "TokenAccess", "User"]
+__all__ = ["COOKIE_S", "Authorize", "Hosts", "RateLimit", "TokenAccess", "User", "is_loopback"]
 
-COOKIE = "bartack_web"
 COOKIE_S = 30 * 24 * 3600
 _CODE_BYTES = 24
 
@@ -46,12 +46,13 @@ Authorize = Callable[[HTTPConnection], User | Awaitable[User | None] | None]
 
 
 class TokenAccess:
-    """One token, and everything that stands for it. Whoever has it is the same user."""
+    """One token, and the codes and cookies derived from it. Everyone who has it is the same user."""
 
     def __init__(self, token: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self.token = token or secrets.token_urlsafe(32)
         self._clock = clock
         self._key = hmac.digest(self.token.encode(), b"bartack web cookie", "sha256")
+        self.cookie_name = f"bartack_web_{self._signature('name')[:8]}"
         self._code = secrets.token_urlsafe(_CODE_BYTES)
         self.on_new_code: Callable[[str], None] = lambda _: None
 
@@ -61,9 +62,10 @@ class TokenAccess:
         return self._code
 
     def exchange(self, code: str) -> str | None:
-        """The cookie for a code, which is thereby used up; None for a wrong one."""
+        """The cookie for a code, which can be used only once; None for a wrong code."""
         if not hmac.compare_digest(code.encode(), self._code.encode()):
             return None
+        self.cookie_name = f"bartack_web_{self._signature('name')[:8]}"
         self._code = secrets.token_urlsafe(_CODE_BYTES)
         self.on_new_code(self._code)
         expires = str(int(self._clock()) + COOKIE_S)
@@ -76,15 +78,15 @@ class TokenAccess:
             scheme, _, given = header.partition(" ")
             is_right = hmac.compare_digest(given.strip().encode(), self.token.encode())
             return User("owner") if scheme.lower() == "bearer" and is_right else None
-        return User("owner") if self._is_valid(connection.cookies.get(COOKIE, "")) else None
+        return User("owner") if self._is_valid(connection.cookies.get(self.cookie_name, "")) else None
 
     def _is_valid(self, cookie: str) -> bool:
         expires, _, signature = cookie.partition(".")
         is_signed = hmac.compare_digest(signature.encode(), self._signature(expires).encode())
         return is_signed and expires.isascii() and expires.isdigit() and int(expires) > self._clock()
 
-    def _signature(self, expires: str) -> str:
-        return hmac.new(self._key, expires.encode(), hashlib.sha256).hexdigest()
+    def _signature(self, text: str) -> str:
+        return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
 
 
 class Hosts:
@@ -101,18 +103,18 @@ class Hosts:
 
     @property
     def is_secure(self) -> bool:
-        """Whether browsers reach the server by https only, also if a proxy connects without."""
+        """Whether browsers reach the server by https only, even if a proxy connects to it without."""
         return bool(self._origins) and all(origin.startswith("https://") for origin in self._origins)
 
     def accepts(self, host: str) -> bool:
         """Whether a Host header has one of the names."""
-        return host.lower() in self._names if self._names else _is_loopback(host)
+        return host.lower() in self._names if self._names else is_loopback(host)
 
     def accepts_origin(self, origin: str, host: str, scheme: str) -> bool:
-        """Whether an Origin header is that of a page which this server itself has sent.
+        """Whether an Origin header belongs to a page that this server itself has sent.
 
-        `host` and `scheme` are those of the request. Behind a proxy the scheme may be another than the browser's, so a
-        name given with its scheme counts instead.
+        `host` and `scheme` are those of the request. Behind a proxy, the scheme may differ from the browser's, so a
+        name given with its scheme takes precedence.
         """
         given = origin.lower()
         if given in self._origins:
@@ -123,7 +125,8 @@ class Hosts:
         return any(urlsplit(origin).netloc == host.lower() for origin in self._origins)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ip_address(name).is_loopback
@@ -141,7 +144,7 @@ class RateLimit:
         self._levels: dict[Any, tuple[float, float]] = {}  # how much was used, and when that was computed
 
     def is_exceeded(self, key: Any) -> bool:
-        """Count one use; whether it is one too many."""
+        """Count one use; True if it exceeds the limit."""
         now = self._clock()
         used = self._used(key, now)
         if used + 1 > self._burst:

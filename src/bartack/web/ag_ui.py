@@ -17,9 +17,19 @@ from bartack.protocols.ag_ui import HEADERS, STATE, AgUiStream
 from bartack.protocols.ag_ui_messages import AgUiRequest, RunInput, ag_ui_messages, read_run
 from bartack.store import requests
 from bartack.tools import ToolDefinition
-from bartack.web.chats import entries_of, head_before, is_answered, last_run, post_answers, session_of
+from bartack.web.chats import (
+    Answers,
+    check_asked,
+    check_prompt,
+    entries_of,
+    head_before,
+    last_run,
+    open_answers,
+    post_answers,
+    session_of,
+)
 from bartack.web.endpoint import MAX_MESSAGE_BODY, Call, Endpoint
-from bartack.web.run_stream import run_stream
+from bartack.web.run_stream import open_subagents, run_stream
 
 __all__ = ["ENDPOINTS"]
 
@@ -27,9 +37,15 @@ __all__ = ["ENDPOINTS"]
 async def _run(call: Call) -> Response:
     request = read_run(call.body)
     session_id = session_of(call, request.thread_id)
-    if request.prompt is None or request.decisions:
-        return await _continue(call, session_id, request)
+    check_prompt(request.prompt)
     stored = await entries_of(call, session_id)
+    check_asked(stored, request.decisions, "$.resume")
+    if request.prompt is None or request.decisions:
+        continued = await _continue(call, session_id, request)
+        if continued is not None:
+            return continued
+    if request.prompt is None:
+        raise PartValidationError("The input has no message to answer, and answers no question.", path="$.messages")
     started = await call.service.start_run(
         call.user,
         session_id,
@@ -40,21 +56,32 @@ async def _run(call: Call) -> Response:
     )
     if isinstance(request.state, dict) and request.state and request.state != _state(stored):
         await requests.note(call.service.store, session_id, STATE, request.state)
-    stream = AgUiStream(request.thread_id, request.run_id, messages=request.messages)
+    stream = AgUiStream(request.thread_id, request.run_id, messages=request.messages, from_start=True)
     return run_stream(call.service, session_id, started.position, stream)
 
 
-async def _continue(call: Call, session_id: str, request: AgUiRequest) -> Response:
-    """Post the answers and outputs of the client, and follow the run that waited for them."""
-    branch = await call.service.store.load(session_id)
-    waiting = [entry for entry in last_run(branch) if is_answered(entry, request.decisions, request.outputs)]
-    if not waiting:
-        raise PartValidationError("The input has no message to answer, and answers no question.", path="$.messages")
-    await post_answers(call, session_id, request.decisions, request.outputs)
+async def _continue(call: Call, session_id: str, request: AgUiRequest) -> Response | None:
+    """Post the answers and outputs of the client, and follow the run that waited for them. A message that comes with
+    them joins that run.
+
+    None if the run waits for none of them, and there is a message to answer instead, or nothing to follow.
+    """
+    store = call.service.store
+    branch = await store.load(session_id)
+    ids = AgUiStream("", "", messages=request.messages, known=last_run(branch)).call_ids
+    given = Answers(request.decisions, {ids.get(key, key): output for key, output in request.outputs.items()})
+    answers = await open_answers(call, session_id, given)
+    waiting = [entry for entry in last_run(branch) if given.answers(entry)]
+    if not waiting or (request.prompt is not None and not any(answers)):
+        return None
+    subagents = await open_subagents(call.service, last_run(branch))
+    if request.prompt is not None:
+        await requests.steer(store, session_id, request.prompt, requested_by=call.user.name)
+    await post_answers(call, session_id, answers)
     await call.service.runs.resume(session_id, **_settings(request))
     known = [entry for entry in last_run(branch) if entry.seq <= waiting[-1].seq]
     stream = AgUiStream(request.thread_id, request.run_id, messages=request.messages, known=known)
-    return run_stream(call.service, session_id, str(waiting[-1].seq), stream)
+    return run_stream(call.service, session_id, str(waiting[-1].seq), stream, subagents=subagents)
 
 
 async def _connect(call: Call) -> Response:
@@ -66,7 +93,8 @@ async def _connect(call: Call) -> Response:
         request.thread_id, request.run_id, messages=ag_ui_messages(branch), known=last_run(branch), snapshot=True
     )
     if await call.service.state_of(session_id) == "running":
-        return run_stream(call.service, session_id, str(branch[-1].seq), stream)
+        subagents = await open_subagents(call.service, last_run(branch))
+        return run_stream(call.service, session_id, str(branch[-1].seq), stream, subagents=subagents)
     return Response(stream.pause() or stream.finish(), headers=dict(HEADERS))
 
 

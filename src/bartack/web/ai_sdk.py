@@ -13,9 +13,19 @@ from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.protocols.ai_sdk import UIMessageStream, Version
 from bartack.protocols.ai_sdk_messages import ChatBody, ChatRequest, read_chat, ui_messages
 from bartack.store import requests
-from bartack.web.chats import entries_of, head_before, is_answered, last_run, post_answers, session_of
+from bartack.web.chats import (
+    Answers,
+    check_asked,
+    check_prompt,
+    entries_of,
+    head_before,
+    last_run,
+    open_answers,
+    post_answers,
+    session_of,
+)
 from bartack.web.endpoint import MAX_MESSAGE_BODY, Call, Endpoint
-from bartack.web.run_stream import run_stream
+from bartack.web.run_stream import open_subagents, run_stream
 
 __all__ = ["ENDPOINTS"]
 
@@ -24,31 +34,41 @@ _HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 
 
 async def _chat(call: Call) -> Response:
-    request = read_chat(call.body)
+    version, request = _version(call), read_chat(call.body)
     session_id = session_of(call, request.chat_id)
+    check_prompt(request.prompt)
+    stored = await entries_of(call, session_id)
+    check_asked(stored, request.decisions, "$.messages")
     if request.prompt is None:
-        return await _continue(call, session_id, request)
-    head = head_before(await entries_of(call, session_id), request.prompt)
+        return await _continue(call, session_id, request, version)
+    if request.decisions:
+        raise PartValidationError("Send decisions without a new message.", path="$.approvals")
+    head = head_before(stored, request.prompt)
     started = await call.service.start_run(call.user, session_id, request.prompt, agent=call.query("agent"), head=head)
-    return run_stream(call.service, session_id, started.position, UIMessageStream(_version(call)), **_HEADERS)
+    stream = UIMessageStream(version, from_start=True)
+    return run_stream(call.service, session_id, started.position, stream, headers=_HEADERS)
 
 
-async def _continue(call: Call, session_id: str, request: ChatRequest) -> Response:
+async def _continue(call: Call, session_id: str, request: ChatRequest, version: Version) -> Response:
     """Post the decisions and outputs of the client, and follow the run that waited for them."""
     store = call.service.store
     branch = await store.load(session_id)
-    waiting = [entry for entry in last_run(branch) if is_answered(entry, request.decisions, request.outputs)]
+    ids = UIMessageStream(known=last_run(branch), taken=request.call_ids).call_ids
+    given = Answers(request.decisions, {ids.get(key, key): output for key, output in request.outputs.items()})
+    waiting = [entry for entry in last_run(branch) if given.answers(entry)]
     if not waiting:
         raise PartValidationError("The last message is not from the user, and answers no question.", path="$.messages")
-    await post_answers(call, session_id, request.decisions, request.outputs)
+    subagents = await open_subagents(call.service, last_run(branch))
+    await post_answers(call, session_id, await open_answers(call, session_id, given))
     await call.service.runs.resume(session_id)
     known = [entry for entry in last_run(branch) if entry.seq <= waiting[-1].seq]
-    stream = UIMessageStream(_version(call), known=known)
-    return run_stream(call.service, session_id, str(waiting[-1].seq), stream, **_HEADERS)
+    stream = UIMessageStream(version, known=known, taken=request.call_ids)
+    return run_stream(call.service, session_id, str(waiting[-1].seq), stream, subagents=subagents, headers=_HEADERS)
 
 
 async def _resume(call: Call) -> Response:
     """The stream of the run from its start; 204 if none is running."""
+    stream = UIMessageStream(_version(call))
     session_id = session_of(call, call.request.path_params["chat"])
     try:
         state = await call.service.state_of(session_id)
@@ -57,11 +77,11 @@ async def _resume(call: Call) -> Response:
     if state != "running":
         return Response(status_code=204)
     start = last_run(await call.service.store.load(session_id))[0].seq
-    stream = UIMessageStream(_version(call))
-    return run_stream(call.service, session_id, str(start - 1), stream, **_HEADERS)
+    return run_stream(call.service, session_id, str(start - 1), stream, headers=_HEADERS)
 
 
 async def _stop(call: Call) -> Response:
+    _version(call)
     session_id = session_of(call, call.request.path_params["chat"])
     with suppress(NotFound):  # it has just ended
         await call.service.request(session_id, lambda store: requests.request_abort(store, session_id))
@@ -69,10 +89,11 @@ async def _stop(call: Call) -> Response:
 
 
 async def _messages(call: Call) -> Any:
+    version = _version(call)
     session_id = session_of(call, call.request.path_params["chat"])
     is_running = await call.service.state_of(session_id) == "running"
     branch = await call.service.store.load(session_id)
-    return ui_messages(branch, _version(call), include_open=not is_running)
+    return ui_messages(branch, version, include_open=not is_running)
 
 
 def _version(call: Call) -> Version:

@@ -5,31 +5,37 @@ are in the canonical JSON of `bartack.nouns.wire`, with redacted content removed
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.responses import Response
 
-from bartack.nouns.entries import Entry, SessionHeader
+from bartack.app.permissions import Rule
+from bartack.app.sessions import directory_in, home_path
+from bartack.interop import FORMATS
+from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, ToolResult
 from bartack.nouns.wire import dump
 from bartack.session.decisions import Decision, arguments_digest
+from bartack.session.title import title_in
 from bartack.store import requests
 from bartack.store.live import Position
 from bartack.store.requests import load_state
-from bartack.store.session_store import SessionInfo
+from bartack.store.session_store import SessionInfo, SessionStore
 from bartack.views import document, feed, ledger
 from bartack.web import bodies
 from bartack.web.endpoint import MAX_MESSAGE_BODY, PAGE, Call, Endpoint, Query, json_response
 from bartack.web.event_stream import EventStream, live_frame
 from bartack.web.page import PageEvents, entry_json
 from bartack.web.runs import AGENT_KEY
+from bartack.web.session_rules import Scope, rule_for, rules_for
 
 __all__ = ["ENDPOINTS"]
 
-_SCANNED = 1000  # sessions that one request looks at, of users who may see some of them only
+_MAX_HITS = 10_000  # of a search, which has no further pages
 _SHOWN_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # that a browser may show; others are downloads
 _VIEWS: Mapping[str, Callable[[Iterable[Entry]], dict[str, Any]]] = {
     "ledger": ledger.dump,
@@ -94,21 +100,30 @@ async def _models(call: Call) -> Any:
 
 
 async def _sessions(call: Call) -> Any:
-    """A page of the user's sessions. The store is asked until the page is full or enough has been looked at."""
-    store, cursor, limit = call.service.store, call.query("cursor"), call.limit
-    found: list[SessionInfo] = []
-    for _ in range(0, _SCANNED, limit):
-        page = await store.sessions(limit - len(found), cursor, call.query("query"))
-        found += [info for info in page.items if call.user.may_use(info.id)]
-        cursor = page.cursor
-        if cursor is None or len(found) == limit:
-            break
-    return _page([await _session_json(call, info) for info in found], cursor)
+    page = await call.service.store.sessions(
+        call.limit, call.query("cursor"), call.query("query"), prefix=call.user.prefix
+    )
+    items = []
+    for info in page.items:
+        with suppress(NotFound):  # purged in the meantime
+            items.append(await _session_json(call, info))
+    return _page(items, page.cursor)
 
 
 async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
-    state = await call.service.state_of(info.id, info.tail.entry_id)
-    return {**dump(info), "state": state, "viewers": call.service.hub.viewers(info.id)}
+    service, tail = call.service, info.tail.entry_id
+    shown = {"state": await service.state_of(info.id, tail), "viewers": service.hub.viewers(info.id)}
+    return {**dump(info), **shown, **_source(await service.header_of(info.id, tail))}
+
+
+def _source(header: SessionHeader) -> dict[str, str | None]:
+    """Where a session comes from: its agent here, the program that it was imported from, and its directory."""
+    agent, directory = (header.metadata or {}).get(AGENT_KEY), directory_in(header)
+    return {
+        "agent": agent if isinstance(agent, str) else None,
+        "origin": FORMATS[header.origin].title if header.origin in FORMATS else header.origin,
+        "directory": None if directory is None else home_path(directory),
+    }
 
 
 async def _create(call: Call) -> Any:
@@ -117,8 +132,8 @@ async def _create(call: Call) -> Any:
     session_id = body.id or f"{call.user.prefix}{service.store.environment.new_id()}"
     service.check_access(call.user, session_id)
     agent = service.agent_named(body.agent) if body.agent is not None else next(iter(service.agents))
-    metadata = {AGENT_KEY: agent, "user": call.user.name, "program": "web"}
-    entry = await service.store.create_session(session_id, SessionHeader(title=body.title, metadata=metadata))
+    header = service.new_header(agent, call.user, body.title)
+    entry = await service.store.create_session(session_id, header)
     return json_response({"id": entry.session_id, "position": str(entry.seq)}, 201)
 
 
@@ -126,23 +141,25 @@ async def _session(call: Call) -> Any:
     store, session_id = call.service.store, call.session_id
     branch = await store.load(session_id, head=call.query("head"))
     _, state = await load_state(store, session_id)
-    header, tail = branch[0].fact, await store.tail_of(session_id)
+    tail = await store.tail_of(session_id)
+    header = await call.service.header_of(session_id, tail.entry_id)
     agent = await call.service.runs.agent_of(session_id, state) or next(iter(call.service.agents))
-    info = await call.service.model_info(agent)
-    model = state.requested_model or state.model
+    info = await call.service.model_info(agent, state.requested_model or state.model)
     return {
         "id": session_id,
-        "title": header.title if isinstance(header, SessionHeader) else None,
-        "metadata": (header.metadata if isinstance(header, SessionHeader) else None) or {},
+        "title": title_in(branch),
+        "metadata": header.metadata or {},
         "created": dump_time(branch[0]),
-        "state": await call.service.state_of(session_id),
+        "state": await call.service.state_of(session_id, tail.entry_id),
+        **_source(header),
         "agent": agent,
-        "model": f"{model.provider}:{model.model}" if model else f"{info.provider}:{info.model_id}",
+        "model": f"{info.provider}:{info.model_id}",
         "contextWindow": info.context_window,
         "contextTokens": _context_tokens(branch),
         "totals": dump(await store.totals(session_id)),
         "heads": list(await store.heads(session_id)),
         "tail": dump(tail),
+        "allowed": [rule.text for rule in call.service.runs.rules.of(session_id)],
     }
 
 
@@ -188,11 +205,10 @@ async def _search(call: Call) -> Any:
     query = call.query("query")
     if query is None:
         raise PartValidationError("The parameter query is missing.", path="$.query.query")
-    start = call.number("cursor", 0, most=10_000)
-    hits = await call.service.store.search(query, start + call.limit + 1)
-    shown = [dump(hit) for hit in hits[start : start + call.limit] if call.user.may_use(hit.session_id)]
-    end = start + call.limit
-    return _page(shown, str(end) if end < len(hits) else None)
+    start = call.number("cursor", 0, most=_MAX_HITS)
+    end = min(start + call.limit, _MAX_HITS)
+    hits = await call.service.store.search(query, end + 1, prefix=call.user.prefix)
+    return _page([dump(hit) for hit in hits[start:end]], str(end) if end < min(len(hits), _MAX_HITS) else None)
 
 
 async def _content(call: Call) -> Response:
@@ -243,7 +259,12 @@ async def _pending(call: Call) -> Any:
     """What waits: approvals, calls whose results are posted from outside, and messages not delivered yet."""
     _, state = await load_state(call.service.store, call.session_id)
     approvals = [
-        {"type": "approval", **dump(question), "argumentsDigest": arguments_digest(question.arguments)}
+        {
+            "type": "approval",
+            **dump(question),
+            "argumentsDigest": arguments_digest(question.arguments),
+            "rules": _rules(call, question),
+        }
         for question in state.questions
     ]
     queued = [
@@ -255,6 +276,12 @@ async def _pending(call: Call) -> Any:
         for one in state.deferred
     ]
     return _offset_page(call, [*approvals, *deferred, *queued])
+
+
+def _rules(call: Call, question: ApprovalRequired) -> list[dict[str, str]]:
+    """What can be allowed from now on, with the scope to choose it by."""
+    rules = rules_for(question) if call.service.runs.obeys_rules else {}
+    return [{"scope": scope, "text": rule.text} for scope, rule in rules.items()]
 
 
 async def _request(call: Call) -> Any:
@@ -276,9 +303,7 @@ async def _request(call: Call) -> Any:
                 decided_by=by,
                 arguments_digest=body.arguments_digest,
             )
-            entry = await call.service.request(
-                session_id, lambda store: requests.decide(store, session_id, body.tool_call_id, decision)
-            )
+            entry = await call.service.request(session_id, await _deciding(call, session_id, body, decision))
         case bodies.ResultRequest():
             code = ErrorCode.TOOL_FAILED if body.is_error else None
             result = ToolResult(body.tool_call_id, body.content, is_error=body.is_error, error_code=code)
@@ -301,6 +326,38 @@ async def _request(call: Call) -> Any:
     return json_response({"entryId": entry.id, "seq": entry.seq}, 202)
 
 
+async def _deciding(
+    call: Call, session_id: str, body: bodies.DecideRequest, decision: Decision
+) -> Callable[[SessionStore], Awaitable[Entry]]:
+    """How to post a decision, and with it the rule that it makes."""
+    rule = None if body.always is None else await _new_rule(call, session_id, body, body.always)
+
+    async def decide(store: SessionStore) -> Entry:
+        entry = await requests.decide(store, session_id, body.tool_call_id, decision)
+        if rule is not None:
+            call.service.runs.rules.add(session_id, rule)
+        return entry
+
+    return decide
+
+
+async def _new_rule(call: Call, session_id: str, body: bodies.DecideRequest, scope: Scope) -> Rule:
+    if not call.service.runs.obeys_rules:
+        raise PartValidationError("Runs are live in workers, which ask about every call.", path="$.always")
+    if body.decision != "approve" or body.arguments_digest is None:
+        raise PartValidationError("always requires the decision approve, and argumentsDigest.", path="$.always")
+    _, state = await load_state(call.service.store, session_id)
+    for question in state.questions:
+        if question.tool_call_id == body.tool_call_id:
+            return rule_for(question, scope)
+    raise NotFound(f"Call {body.tool_call_id!r} is not awaiting approval.")
+
+
+async def _ask_again(call: Call) -> Any:
+    call.service.runs.rules.clear(call.session_id)
+    return {}
+
+
 # -- live events
 
 
@@ -309,7 +366,10 @@ async def _events(call: Call) -> Response:
     position = Position.parse(call.request.headers.get("last-event-id") or call.query("position") or "")
     if is_page:  # its frames build on each other, so it gets the whole answer in progress again
         position = Position(position.entry_seq)
-    await call.service.store.tail_of(session_id)  # raises before the response begins
+    tail = await call.service.store.tail_of(session_id)
+    if position.entry_seq > tail.seq:  # it would wait for entries that may never come, and miss those before them
+        text = f"Position {position} is after the last entry, which has seq {tail.seq}: it is not one of this session."
+        raise PartValidationError(text, path="$.query.position")
     if call.service.closing.is_set():
         raise AgentError("The server is shutting down.", code=ErrorCode.OVERLOADED)
     to_frame = PageEvents().frame if is_page else live_frame
@@ -323,15 +383,15 @@ async def _events(call: Call) -> Response:
 
 _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
-_HTML = Query("html", "Any value: with the Markdown of messages as HTML, as the page shows it.")
+_HTML = Query("html", "Any value: as the page shows entries, with the Markdown of messages as HTML.")
 _BEFORE = Query("before", "Instead of a cursor: the last entries before the one with this seq.", "integer")
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/me", _me, "The user, and the agents they may use.", result="The user."),
-    Endpoint("GET", "/api/agents", _agents, "List the agents.", query=PAGE, result="A page of agents."),
+    Endpoint("GET", "/api/me", _me, "The user, and the agents they may use."),
+    Endpoint("GET", "/api/agents", _agents, "List the agents.", query=PAGE),
     Endpoint("GET", "/api/models", _models, "List the models to choose from.", query=(*PAGE, _AGENT)),
-    Endpoint("GET", "/api/tools", _tools, "List the tools of an agent.", query=(*PAGE, _AGENT), result="ToolSpec"),
+    Endpoint("GET", "/api/tools", _tools, "List the tools of an agent.", query=(*PAGE, _AGENT), items="ToolSpec"),
     Endpoint(
         "GET",
         "/api/sessions",
@@ -348,7 +408,12 @@ ENDPOINTS = (
         query=(*PAGE, Query("query", "The words.")),
     ),
     Endpoint(
-        "GET", f"{_SESSION}/entries", _entries, "List the entries of a branch.", query=(*PAGE, _HEAD, _BEFORE, _HTML)
+        "GET",
+        f"{_SESSION}/entries",
+        _entries,
+        "List the entries of a branch.",
+        query=(*PAGE, _HEAD, _BEFORE, _HTML),
+        items="Entry",
     ),
     Endpoint(
         "GET",
@@ -383,5 +448,6 @@ ENDPOINTS = (
         query=(Query("position", "Start after this event; by default at the first entry."), _HTML),
         media_type="text/event-stream",
     ),
+    Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Ask about every tool call of a session again."),
     Endpoint("GET", _SESSION, _session, "A session: state, model, usage, branches.", query=(_HEAD,)),
 )

@@ -1,10 +1,10 @@
-"""`app`: the ASGI application: the API and the page, behind the checks that keep others out.
+"""`app`: the ASGI application: the API and the page, behind access checks.
 
     app = bartack.web.app(agent, store="sqlite:sessions.db")              # for uvicorn; app.token is the token
     fastapi.mount("/agent", bartack.web.app(agent, authorize=who))        # inside another application
 
-Mounted, its `lifespan` belongs into that of the outer application; otherwise it opens with the first request and is
-never drained. A protocol adds its routes as a row of `Endpoint`s, see `routes`.
+If it is mounted, include its `lifespan` in that of the outer application; otherwise it opens with the first request and
+is never drained. A protocol adds its routes as `Endpoint`s; see `routes`.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -29,7 +30,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.queues import RunQueue
 from bartack.store.session_store import SessionStore
 from bartack.web import ag_ui, ai_sdk, bodies
-from bartack.web.access import COOKIE, COOKIE_S, Authorize, Hosts, RateLimit, TokenAccess, User
+from bartack.web.access import COOKIE_S, Authorize, Hosts, RateLimit, TokenAccess, User
 from bartack.web.api import ENDPOINTS
 from bartack.web.endpoint import Call, Endpoint, HttpError, error_response, json_response, read_body
 from bartack.web.inspect_api import INSPECT_ENDPOINTS
@@ -64,10 +65,11 @@ _HEADERS = {
     "x-frame-options": "DENY",
     "cache-control": "no-store",
 }
+_CODES = {401: "authentication", 403: "permission_denied", 404: "not_found", 405: "method_not_allowed"}
 
 
 class WebApp(Starlette):
-    """The application, with what its owner needs: the `service`, the `token`, and the `lifespan`."""
+    """The application, with its `service`, `token` and `lifespan`."""
 
     def __init__(
         self,
@@ -91,7 +93,11 @@ class WebApp(Starlette):
             *endpoints,
         )
         rows = (*PAGE_ENDPOINTS, *self._endpoints)
-        super().__init__(routes=[self._route(row) for row in rows], lifespan=self.lifespan)
+        super().__init__(
+            routes=[self._route(row) for row in rows],
+            lifespan=self.lifespan,
+            exception_handlers={HTTPException: _http_exception},
+        )
         self.add_middleware(_Guarded, hosts=hosts)
 
     @property
@@ -102,14 +108,15 @@ class WebApp(Starlette):
 
     @asynccontextmanager
     async def lifespan(self, _: Any = None) -> AsyncIterator[None]:
-        """Open the store and resume what was left open; at the end, drain."""
+        """Open the store and resume open runs; at the end, drain."""
         async with self.service.running():
             with _on_stop(self.service.closing.set):
                 yield
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
-        return openapi_document(self._endpoints)
+        cookie_name = self.access.cookie_name if isinstance(self.access, TokenAccess) else None
+        return openapi_document(self._endpoints, cookie_name)
 
     def _route(self, row: Endpoint) -> Route:
         async def handle(request: Request) -> Response:
@@ -163,12 +170,13 @@ def app(
 ) -> WebApp:
     """An ASGI application for one agent, or for several by name; the first one is the default.
 
-    `store` is a store or the address of one; by default that of the first agent. Agents use this store instead of their
-    own. `authorize` gets each request and returns the `User`, or None to refuse it; without it, requests need the
-    `token`, by default a random one. `hosts` are the names under which the application is reached, with their ports
-    (``localhost:8000``, ``https://agents.example.com``); by default any loopback name. `models` are those that users
-    may choose; by default any. `routes` are added to the API. `drain_s` is how long live runs may take to end when the
-    server stops. With `queue`, a function of the store such as `bartack.queues.StoreQueue`, runs are handed to workers.
+    `store` is a store or its address; by default that of the first agent. Agents use this store instead of their own.
+    `authorize` gets each request and returns the `User`, or None to refuse it; without it, requests need the `token`,
+    by default a random one. `hosts` are the names under which clients reach the application, with their ports
+    (``localhost:8000``, ``https://agents.example.com``); by default any loopback name. `models` are the models that
+    users may choose; by default any. `routes` are added to the API. `drain_s` is how long live runs may take to end
+    when the server stops. With `queue`, a function of the store such as `bartack.queues.StoreQueue`, runs are handed to
+    workers.
 
     Raises `BartackError` with the code ``invalid_config``.
     """
@@ -212,6 +220,13 @@ def _on_stop(end_streams: Callable[[], None]) -> Iterator[None]:
                 signal.signal(number, known)
 
 
+async def _http_exception(_: Request, error: Exception) -> Response:
+    """Of Starlette, if there is no such path or no such method of it; or of `authorize`."""
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, "refused")
+    return error_response(HttpError(error.status_code, code, f"{error.detail.rstrip('.')}.", dict(error.headers or {})))
+
+
 def _own_endpoints(access: TokenAccess | Authorize) -> list[Endpoint]:
     document = Endpoint("GET", "/api/openapi.json", _openapi, "This document.")
     if not isinstance(access, TokenAccess):
@@ -249,10 +264,10 @@ async def _logout(call: Call) -> Response:
 
 def _set_cookie(response: Response, request: Request, value: str, seconds: int) -> None:
     response.set_cookie(
-        COOKIE,
+        request.app.access.cookie_name,
         value,
         max_age=seconds,
-        path=request.scope.get("root_path") or "/",
+        path=None,  # that of the API, as the browser sees it: a proxy may add a prefix that is not known here
         secure=request.url.scheme == "https" or request.app.hosts.is_secure,
         httponly=True,
         samesite="strict",

@@ -12,6 +12,7 @@ from bartack.nouns.media_types import type_of_data
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text
 from bartack.store.requests import ThinkingLevel
+from bartack.web.session_rules import Scope
 
 __all__ = [
     "Attachment",
@@ -71,12 +72,17 @@ class SteerRequest(_MessageBody, frozen=True, tag_field="type", tag="steer"):
 
 
 class DecideRequest(_Body, frozen=True, tag_field="type", tag="decide"):
-    """A decision about a tool call. `arguments` are for ``modify_args``; `argumentsDigest` is that of those shown."""
+    """A decision about a tool call. `arguments` are for ``modify_args``; `argumentsDigest` is that of those shown.
+
+    With `always`, calls that the rule of this scope covers are approved from now on, in this session and by this
+    process; the rules are listed with the question. It requires `argumentsDigest`.
+    """
 
     tool_call_id: str
     decision: Literal["approve", "deny", "modify_args"]
     arguments: dict[str, Any] | None = None
     arguments_digest: str | None = None
+    always: Scope | None = None
     reason: str | None = None
 
 

@@ -1,19 +1,31 @@
 """Sessions as the chats and threads of UI protocols, whose clients choose the ids and send everything each time."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from bartack.nouns.entries import ApprovalRequired, Entry, RunStarted, ToolStarted
-from bartack.nouns.errors import Conflict, NotFound
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolResult
+from bartack.protocols.content import is_blank
 from bartack.session.decisions import Decision
 from bartack.store import requests
 from bartack.web.endpoint import Call
 
-__all__ = ["entries_of", "head_before", "is_answered", "last_run", "post_answers", "session_of"]
+__all__ = [
+    "Answers",
+    "check_asked",
+    "check_prompt",
+    "entries_of",
+    "head_before",
+    "last_run",
+    "open_answers",
+    "post_answers",
+    "session_of",
+]
 
 
 def session_of(call: Call, chat_id: str) -> str:
@@ -43,32 +55,66 @@ def head_before(entries: Sequence[Entry], prompt: Message) -> str | None:
 
 
 def last_run(branch: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries since the last run started."""
-    starts = [at for at, entry in enumerate(branch) if isinstance(entry.fact, RunStarted)]
-    return branch[starts[-1] if starts else len(branch) :]
+    """The entries since the last run started, which may have been resumed since."""
+    starts = [(entry.run_id, at) for at, entry in enumerate(branch) if isinstance(entry.fact, RunStarted)]
+    first = next((at for run_id, at in starts if run_id == starts[-1][0]), len(branch))
+    return branch[first:]
 
 
-def is_answered(entry: Entry, decisions: Container[str], outputs: Container[str]) -> bool:
-    """Whether this is a question that the client has decided about, or a call whose output it has."""
-    match entry.fact:
-        case ApprovalRequired():
-            return entry.fact.tool_call_id in decisions
-        case ToolStarted(deferred=True):
-            return entry.fact.tool_call_id in outputs
-        case _:
-            return False
+class Answers(NamedTuple):
+    """What a client answers: decisions about calls, and outputs of deferred calls, by the ids of the calls."""
+
+    decisions: Mapping[str, Decision]
+    outputs: Mapping[str, ToolResult]
+
+    def answers(self, entry: Entry) -> bool:
+        """Whether this is a question that the client has decided about, or a call whose output it has."""
+        match entry.fact:
+            case ApprovalRequired():
+                return entry.fact.tool_call_id in self.decisions
+            case ToolStarted(deferred=True):
+                return entry.fact.tool_call_id in self.outputs
+            case _:
+                return False
 
 
-async def post_answers(
-    call: Call, session_id: str, decisions: Mapping[str, Decision], outputs: Mapping[str, ToolResult]
-) -> None:
-    """Post what a client has decided, and the outputs of deferred calls among those that it sends."""
-    store, name = call.service.store, call.user.name
+def check_prompt(prompt: Message | None) -> None:
+    """`PartValidationError` for an empty message."""
+    if prompt is not None and is_blank(prompt.parts):
+        raise PartValidationError("The message is empty.", path="$.messages")
+
+
+def check_asked(entries: Sequence[Entry], decisions: Iterable[str], path: str) -> None:
+    """`PartValidationError` for a decision about a call that never needed one.
+
+    Others may have decided since, and clients repeat old decisions: those of AG-UI must, after an error.
+    """
+    asked = {entry.fact.tool_call_id for entry in entries if isinstance(entry.fact, ApprovalRequired)}
+    for call_id in decisions:
+        if call_id not in asked:
+            raise PartValidationError(f"Call {call_id!r} has never been awaiting approval.", path=path)
+
+
+async def open_answers(call: Call, session_id: str, given: Answers) -> Answers:
+    """Those answers that the session still waits for; raises for an invalid one, before any is posted."""
+    store = call.service.store
+    _, state = await requests.load_state(store, session_id)
+    questions = {question.tool_call_id for question in state.questions}
+    deferred = {started.tool_call_id for started in state.deferred}
+    decisions = {id: one for id, one in given.decisions.items() if id in questions}
     for call_id, decision in decisions.items():
-        with suppress(Conflict):  # someone else was faster; the stream shows what became of it
+        with suppress(Conflict):  # it has expired, which the run finds out as well
+            requests.check_decision(store, state, call_id, decision)
+    return Answers(decisions, {id: one for id, one in given.outputs.items() if id in deferred})
+
+
+async def post_answers(call: Call, session_id: str, answers: Answers) -> None:
+    """Post answers that the session waits for."""
+    store, name = call.service.store, call.user.name
+    # Whoever has been faster since: the stream shows what became of the call.
+    for call_id, decision in answers.decisions.items():
+        with suppress(Conflict, NotFound):
             await requests.decide(store, session_id, call_id, replace(decision, decided_by=name))
-    for waiting in await requests.deferred_calls(store, session_id):
-        result = outputs.get(waiting.tool_call_id)
-        if result is not None:
-            with suppress(Conflict):
-                await requests.post_result(store, session_id, waiting.tool_call_id, result, posted_by=name)
+    for call_id, result in answers.outputs.items():
+        with suppress(Conflict, NotFound):
+            await requests.post_result(store, session_id, call_id, result, posted_by=name)

@@ -16,12 +16,12 @@ from bartack.nouns.entries import (
     Entry,
     ModelChange,
     RunEnded,
-    SessionHeader,
     StreamFailed,
 )
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
+from bartack.session.title import title_in
 from bartack.session.tool_state import output_text
 from bartack.web.markdown import markdown_blocks
 
@@ -38,8 +38,7 @@ _SHOWN_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 def html_document(branch: Sequence[Entry]) -> str:
     """The whole conversation."""
-    header = branch[0].fact if branch else None
-    title = (header.title if isinstance(header, SessionHeader) else None) or "Session"
+    title = title_in(branch) or "Session"
     style = "".join(files("bartack.web").joinpath("static", name).read_text("utf-8") for name in _STYLES) + _FRAME
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'"

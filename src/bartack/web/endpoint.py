@@ -1,7 +1,7 @@
 """`Endpoint`: one row per route of the API. Routes and the OpenAPI document are both made from the rows.
 
-A handler gets a `Call`: the service, the user, the decoded body. It returns a response, or a value that becomes JSON.
-What it raises of the `BartackError` family becomes an error response; see `STATUSES`.
+A handler gets a `Call`: the service, the user, the decoded body. It returns a response, or a value that becomes JSON. A
+`BartackError` that it raises becomes an error response; see `STATUSES`.
 
     async def abort(call: Call) -> Any: ...
 
@@ -22,7 +22,17 @@ from bartack.nouns.json_values import MAX_DEPTH, is_within
 from bartack.web.access import User
 from bartack.web.service import SessionService
 
-__all__ = ["MAX_BODY", "MAX_MESSAGE_BODY", "Call", "Endpoint", "HttpError", "Query", "error_response", "json_response"]
+__all__ = [
+    "MAX_BODY",
+    "MAX_MESSAGE_BODY",
+    "PAGE",
+    "Call",
+    "Endpoint",
+    "HttpError",
+    "Query",
+    "error_response",
+    "json_response",
+]
 
 MAX_BODY = 1_000_000  # bytes
 MAX_MESSAGE_BODY = 30_000_000  # of a message, whose attachments are in it
@@ -77,7 +87,7 @@ class Endpoint(NamedTuple):
     summary: str
     body: type[Struct] | None = None
     query: tuple[Query, ...] = ()
-    result: str = ""  # what it returns, in words or as the name of a noun
+    items: str | None = None  # the noun in its pages
     media_type: str = "application/json"
     max_body: int = MAX_BODY
     is_public: bool = False  # without a token
@@ -134,6 +144,7 @@ def error_response(error: Exception) -> Response:
     if isinstance(error, PartValidationError):
         details["path"] = error.path
     if isinstance(error, SessionInUse):
+        details["message"] = "A run is live in this session. Wait for its end, stop it, or queue the message."
         details["owner"] = error.owner
         details["expiresInS"] = round(error.expires_in_s, 1)
     if isinstance(error, QueueFull):
@@ -144,7 +155,7 @@ def error_response(error: Exception) -> Response:
 
 
 async def read_body(request: Request, body: type[T], max_bytes: int) -> T:
-    """The JSON body; `HttpError` or `PartValidationError` if it is none, too large or not what is expected."""
+    """The JSON body; `HttpError` or `PartValidationError` if it is not JSON, too large or invalid."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HttpError(415, "unsupported_media_type", "Send the body as application/json.")

@@ -17,12 +17,12 @@ from bartack.nouns.errors import BartackError
 from bartack.nouns.wire import dump
 from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset
 
-__all__ = ["EventStream", "frame", "live_frame"]
+__all__ = ["EventStream", "FrameCache", "frame", "live_frame"]
 
 _HEARTBEAT_S = 15.0  # proxies close connections that are silent for longer than about half a minute
 _BEAT = b": \n\n"
 _RETRY = b"retry: 1000\n\n"  # how soon a browser connects again, in milliseconds
-_cached: dict[int, tuple[LiveEvent, bytes]] = {}
+_PIECE = 65536  # bytes that are sent at once: what a viewer that does not read keeps in memory, whatever it is sent
 
 
 def frame(event: str, data: Any, position: str | None = None) -> bytes:
@@ -31,22 +31,40 @@ def frame(event: str, data: Any, position: str | None = None) -> bytes:
     return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), msgspec.json.encode(data))
 
 
-def live_frame(event: LiveEvent) -> bytes:
-    """A live event in canonical JSON. All viewers of an event get the same bytes, which are made once."""
-    known = _cached.get(id(event))
-    if known is not None and known[0] is event:
-        return known[1]
+class FrameCache:
+    """The frames of the latest events: all viewers of an event get the same bytes, which are made once."""
+
+    def __init__(self, max_bytes: int = 4 * 1024 * 1024) -> None:
+        self._max_bytes = max_bytes
+        self._frames: dict[int, tuple[LiveEvent, bytes]] = {}  # by the id of the event, which is kept alive with it
+        self.size = 0  # bytes
+
+    def frame(self, event: LiveEvent) -> bytes:
+        """A live event in canonical JSON."""
+        known = self._frames.get(id(event))
+        if known is not None:
+            return known[1]
+        made = _live_frame(event)
+        if len(self._frames) > 256 or self.size + len(made) > self._max_bytes:
+            self._frames.clear()
+            self.size = 0
+        if len(made) <= self._max_bytes:
+            self._frames[id(event)] = (event, made)
+            self.size += len(made)
+        return made
+
+
+live_frame = FrameCache().frame
+
+
+def _live_frame(event: LiveEvent) -> bytes:
     match event:
         case LiveEntry():
-            made = frame("entry", dump(event.entry), event.position)
+            return frame("entry", dump(event.entry), event.position)
         case LiveDeltas():
-            made = frame("deltas", [dump(delta) for delta in event.deltas], event.position)
+            return frame("deltas", [dump(delta) for delta in event.deltas], event.position)
         case LiveReset():
-            made = frame("reset", dump(event.snapshot), event.position)
-    if len(_cached) > 256:
-        _cached.clear()
-    _cached[id(event)] = (event, made)
-    return made
+            return frame("reset", dump(event.snapshot), event.position)
 
 
 class EventStream(Response):
@@ -72,9 +90,13 @@ class EventStream(Response):
         self._closing = closing
         self._last = last or _failed_frame
         self._error: BartackError | None = None
+        self._sending = asyncio.Lock()  # of one batch at a time: a heartbeat inside a frame would cut it in two
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         await send(_chunk(_RETRY))
         jobs = [self._pump(send), self._beat(send), _disconnected(receive), self._closing.wait()]
         tasks = [asyncio.ensure_future(job) for job in jobs]
@@ -83,22 +105,28 @@ class EventStream(Response):
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            pumped, *_ = await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(OSError):  # the viewer may be gone
             await send({"type": "http.response.body", "body": self._last(self._error), "more_body": False})
+        if isinstance(pumped, Exception) and not isinstance(pumped, OSError):
+            raise pumped  # for the log of the server
 
     async def _pump(self, send: Send) -> None:
         try:
             async with aclosing(self._frames) as batches:  # type: ignore[type-var]
                 async for batch in batches:
-                    await send(_chunk(b"".join(batch)))
+                    body = b"".join(batch)
+                    async with self._sending:
+                        for start in range(0, len(body), _PIECE):
+                            await send(_chunk(body[start : start + _PIECE]))
         except BartackError as error:  # the session was purged, or the store failed
             self._error = error
 
     async def _beat(self, send: Send) -> None:
         while True:
             await asyncio.sleep(_HEARTBEAT_S)
-            await send(_chunk(_BEAT))
+            async with self._sending:
+                await send(_chunk(_BEAT))
 
 
 def _failed_frame(error: BartackError | None) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bartack.nouns.schema import json_schema
-from bartack.web.endpoint import Endpoint
+from bartack.web.endpoint import PAGE, Endpoint
 
 __all__ = ["openapi_document"]
 
@@ -26,8 +26,11 @@ _ERROR = {
 }
 
 
-def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """The document, with the schemas of all bodies and of the canonical JSON."""
+def openapi_document(endpoints: Iterable[Endpoint], cookie_name: str | None) -> dict[str, Any]:
+    """The document, with the schemas of all bodies and of the canonical JSON.
+
+    `cookie_name` is the cookie that stands for the token; None if users are authorized in another way.
+    """
     rows = tuple(endpoints)
     bodies = [row.body for row in rows if row.body is not None]
     schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)
@@ -36,19 +39,19 @@ def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     for row in rows:
         path = re.sub(r"\{(\w+)(:\w+)?\}", r"{\1}", row.path)
         paths.setdefault(path, {})[row.method.lower()] = _operation(row, by_row.get(row))
-    return {
+    document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Bartack", "version": version("bartack")},
-        "security": [{"token": []}, {"cookie": []}],
         "paths": paths,
-        "components": {
-            "schemas": {**_canonical(), **components, "Error": _ERROR},
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer"},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "bartack_web"},
-            },
-        },
+        "components": {"schemas": {**_canonical(), **components, "Error": _ERROR}},
     }
+    if cookie_name is not None:
+        document["security"] = [{"token": []}, {"cookie": []}]
+        document["components"]["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer"},
+            "cookie": {"type": "apiKey", "in": "cookie", "name": cookie_name},
+        }
+    return document
 
 
 def _canonical() -> dict[str, Any]:
@@ -78,7 +81,19 @@ def _operation(row: Endpoint, body: dict[str, Any] | None) -> dict[str, Any]:
         "description": "An error.",
         "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(name="Error")}}},
     }
-    schema: dict[str, Any] = {"type": "object"} if row.media_type == "application/json" else {}
-    succeeded = {"description": row.summary, "content": {row.media_type: {"schema": schema}}}
+    succeeded = {"description": row.summary, "content": {row.media_type: {"schema": _result(row)}}}
     operation["responses"] = {"2XX": succeeded, "4XX": failed, "5XX": failed}
     return operation
+
+
+def _result(row: Endpoint) -> dict[str, Any]:
+    if row.media_type != "application/json":
+        return {}
+    if not set(PAGE) <= set(row.query):
+        return {"type": "object"}
+    item = {"type": "object"} if row.items is None else {"$ref": _REFERENCE.format(name=row.items)}
+    return {
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": item}, "cursor": {"type": ["string", "null"]}},
+        "required": ["items", "cursor"],
+    }

@@ -12,10 +12,11 @@ from typing import Any
 from starlette.responses import RedirectResponse, Response
 
 from bartack.nouns.deltas import MessageDelta, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart
-from bartack.nouns.entries import BranchSummary, CompactionSummary, Entry, MessageQueued, StreamFailed
+from bartack.nouns.entries import ApprovalRequired, BranchSummary, CompactionSummary, Entry, MessageQueued, StreamFailed
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Part, Text, Thinking, ToolCall
 from bartack.nouns.wire import dump
+from bartack.session.decisions import arguments_digest
 from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset, ends_answer
 from bartack.web.endpoint import Call, Endpoint
 from bartack.web.event_stream import frame
@@ -72,8 +73,11 @@ PAGE_ENDPOINTS = (
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    """The entry in canonical JSON, with the HTML of its texts under ``html``."""
+    """The entry in canonical JSON, with the HTML of its texts under ``html``, and for a question the digest that a
+    decision about exactly these arguments has."""
     shown: dict[str, Any] = dump(entry)
+    if isinstance(entry.fact, ApprovalRequired):
+        return {**shown, "argumentsDigest": arguments_digest(entry.fact.arguments)}
     html = _html_of(entry)
     return {**shown, "html": html} if html else shown
 

@@ -17,6 +17,7 @@ from bartack.nouns.errors import SessionInUse
 from bartack.nouns.ids import derived_id
 from bartack.queues import Job, RunQueue, submit
 from bartack.queues.job import job_of
+from bartack.queues.submit import continued
 from bartack.session.run_state import RunState
 from bartack.store.requests import load_state, switch_model
 from bartack.store.session_store import SessionStore
@@ -31,6 +32,10 @@ class QueuedRuns(ServerRuns):
     def __init__(self, agents: Mapping[str, Agent[Any, Any]], store: SessionStore, queue: RunQueue) -> None:
         super().__init__(agents, store)
         self._queue = queue
+
+    @property
+    def obeys_rules(self) -> bool:
+        return False
 
     async def start(
         self,
@@ -52,10 +57,11 @@ class QueuedRuns(ServerRuns):
         _, state = await load_state(self._store, session_id)
         if state.run_id is not None:
             raise SessionInUse(f"Session {session_id!r} has an open run.", owner="a worker")
+        named = (metadata or {}).get("user")
+        user = named if isinstance(named, str) else None
         if model is not None:
-            await self._queue.check_room()
+            await self._queue.check_room(user)
             await switch_model(self._store, session_id, model)
-        user = (metadata or {}).get("user")
         return await submit(
             self._store,
             self._queue,
@@ -63,7 +69,7 @@ class QueuedRuns(ServerRuns):
             session_id=session_id,
             agent=agent,
             model=model_ref(self._agents[agent].model.model_info()),
-            user=user if isinstance(user, str) else None,
+            user=user,
             head=head,
         )
 
@@ -78,17 +84,10 @@ class QueuedRuns(ServerRuns):
         if agent is None or not has_work(state, self._store):
             return False
         now = self._store.environment.now()
-        job = last or Job(id="", session_id=session_id, agent=agent, queued_at=now, queue=self._queue.name)
-        job = replace(
-            job,
-            id=derived_id(tail.entry_id, "resumed"),
-            queued_at=now,
-            not_before=None,
-            scheduled=None,
-            attempt=1,
-            engine=self._queue.engine,
-        )
-        await self._queue.enqueue(job)
+        job_id = derived_id(tail.entry_id, "resumed")
+        new = Job(id=job_id, session_id=session_id, agent=agent, queued_at=now, queue=self._queue.name)
+        job = new if last is None else continued(last, job_id, now)
+        await self._queue.enqueue(replace(job, engine=self._queue.engine))
         return True
 
     async def agent_of(self, session_id: str, state: RunState | None = None) -> str | None:
@@ -101,6 +100,9 @@ class QueuedRuns(ServerRuns):
         return await super().agent_of(session_id, state)
 
     async def _resumed(self, session_id: str) -> bool:
-        """The runs of workers are left to workers."""
+        """The runs of workers are left to workers. But a server may have died after it stored a request that lets one
+        continue, and before it could enqueue the job for that."""
         _, state = await load_state(self._store, session_id)
-        return job_of(state.metadata) is None and await super()._resumed(session_id)
+        if job_of(state.metadata) is None:
+            return await super()._resumed(session_id)
+        return state.run_id is not None and bool(state.abort or state.answers) and await self.resume(session_id)

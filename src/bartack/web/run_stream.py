@@ -2,23 +2,33 @@
 
 The run belongs to the server: a viewer that leaves does not stop it. However the stream ends, the client learns how:
 the run ended, it waits for someone, the server is about to stop, or the store failed.
+
+Sub-agents work in sessions of their own. A stream follows these as well while their calls are open.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
-from typing import Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
+from bartack.agent.events import EntryAppended, Event, SubagentEvent
 from bartack.nouns.deltas import Failed
-from bartack.nouns.errors import AgentError, BartackError, ErrorCode
-from bartack.store.live import LiveEvent
+from bartack.nouns.entries import Entry, ToolProgress
+from bartack.nouns.errors import AgentError, BartackError, ErrorCode, NotFound
+from bartack.nouns.messages import Message
+from bartack.session.run_state import AGENT, SESSION
+from bartack.store.live import LiveEntry, LiveEvent
 from bartack.web.event_stream import EventStream
 from bartack.web.service import SessionService
 
-__all__ = ["RunEncoder", "run_stream"]
+__all__ = ["RunEncoder", "Subagent", "open_subagents", "run_stream"]
 
 # An approver on the server may decide at once. After this long, the decision is up to the client.
 _GRACE_S = 0.3
+_APPEARS_S = (0.02, 0.1, 0.3, 1.0, 3.0)  # between the start of a sub-agent and the first entry of its session
+
+_Batches = AsyncGenerator[Sequence[LiveEvent], None]
 
 
 class RunEncoder(Protocol):
@@ -28,40 +38,190 @@ class RunEncoder(Protocol):
     def is_ended(self) -> bool: ...
     @property
     def is_waiting(self) -> bool: ...
-    def frames(self, event: LiveEvent) -> bytes: ...
+    def frames(self, event: Event | LiveEvent) -> bytes: ...
     def pause(self) -> bytes: ...
     def close(self, error: Failed | None = None) -> bytes: ...
 
 
+class Subagent(NamedTuple):
+    """A sub-agent that works, and the position to follow its session from."""
+
+    calls: tuple[tuple[str, str], ...]  # the ids of the calls that lead to it, outermost first, with its name in each
+    session_id: str
+    position: str = "0"
+
+
 def run_stream(
-    service: SessionService, session_id: str, position: str, encoder: RunEncoder, **headers: str
+    service: SessionService,
+    session_id: str,
+    position: str,
+    encoder: RunEncoder,
+    *,
+    subagents: Sequence[Subagent] = (),
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> EventStream:
-    """The run that is live after this position."""
+    """The run that is live after this position, and the sub-agents that had begun before it."""
     if service.closing.is_set():
         raise AgentError("The server is shutting down.", code=ErrorCode.OVERLOADED)
 
     def last(error: BartackError | None) -> bytes:
         return encoder.close(None if error is None else Failed(error.code, error.message))
 
-    return EventStream(_frames(service, session_id, position, encoder), service.closing, last=last, **headers)
+    frames = _frames(service, session_id, position, encoder, subagents)
+    return EventStream(frames, service.closing, last=last, **headers)
+
+
+async def open_subagents(service: SessionService, run: Sequence[Entry]) -> list[Subagent]:
+    """The sub-agents of a run that still work, each from the end of its session as it is now."""
+    found: dict[str, Subagent] = {}
+    for entry in run:
+        begun, ended = _changed(entry, ())
+        found |= {one.session_id: one for one in begun}
+        found = {id: one for id, one in found.items() if one.calls[-1][0] not in ended}
+    made: list[Subagent] = []
+    for one in found.values():
+        with suppress(NotFound):  # it is in a store of its own
+            made.append(one._replace(position=str((await service.store.tail_of(one.session_id)).seq)))
+    return made
+
+
+def _changed(entry: Entry, calls: tuple[tuple[str, str], ...]) -> tuple[list[Subagent], set[str]]:
+    """The sub-agent that begins with this entry, and the calls that end with it."""
+    match entry.fact:
+        case ToolProgress(tool_call_id=call_id, metadata=dict(metadata)) if SESSION in metadata:
+            name = str(metadata.get(AGENT, call_id))
+            return [Subagent((*calls, (call_id, name)), str(metadata[SESSION]))], set()
+        case Message(role="tool") as message:
+            return [], {result.tool_call_id for result in message.tool_results}
+        case _:
+            return [], set()
 
 
 async def _frames(
-    service: SessionService, session_id: str, position: str, encoder: RunEncoder
+    service: SessionService, session_id: str, position: str, encoder: RunEncoder, subagents: Sequence[Subagent]
 ) -> AsyncIterator[Sequence[bytes]]:
-    async with aclosing(service.follow(session_id, position)) as batches:
+    sources = _Sources(service)
+    sources.follow(Subagent((), session_id, position))
+    for one in subagents:
+        sources.follow(one)
+    try:
         while not encoder.is_ended:
-            coming = asyncio.ensure_future(anext(batches, None))
-            try:
-                while not coming.done():
-                    await asyncio.wait({coming}, timeout=_GRACE_S if encoder.is_waiting else None)
-                    if not coming.done() and encoder.is_waiting:
-                        yield [encoder.pause()]
-                        return
-                events = coming.result()
-            finally:
-                coming.cancel()
-                await asyncio.wait({coming})
+            events = await sources.next(_GRACE_S if encoder.is_waiting else None)
             if events is None:
                 return
+            if not events and encoder.is_waiting:
+                yield [encoder.pause()]
+                return
             yield [encoder.frames(event) for event in events]
+    finally:
+        await sources.close()
+
+
+class _Source:
+    """A session that a stream reads."""
+
+    def __init__(self, agent: Subagent, batches: _Batches) -> None:
+        self.agent = agent
+        self._batches = batches
+        self._coming: asyncio.Future[Sequence[LiveEvent] | None] | None = None  # what is read beside other sources
+
+    def coming(self) -> "asyncio.Future[Sequence[LiveEvent] | None]":
+        """The next batch; None when the store was closed."""
+        if self._coming is None:
+            self._coming = asyncio.ensure_future(self._next())
+        return self._coming
+
+    async def read(self) -> Sequence[LiveEvent] | None:
+        """The result of `coming`; without a task, which would cost more than the batch, unless there is one."""
+        if self._coming is None:
+            return await self._next()
+        batch = await self._coming
+        self._coming = None
+        return batch
+
+    async def _next(self) -> Sequence[LiveEvent] | None:
+        return await anext(self._batches, None)
+
+    async def stop(self) -> None:
+        if self._coming is not None:
+            self._coming.cancel()
+            await asyncio.wait({self._coming})
+        await self._batches.aclose()
+
+
+class _Sources:
+    """The sessions that a stream reads: its own, and those of the sub-agents that work."""
+
+    def __init__(self, service: SessionService) -> None:
+        self._service = service
+        self._known: set[str] = set()
+        self._open: list[_Source] = []
+
+    def follow(self, agent: Subagent) -> None:
+        """Read a session too, once."""
+        if agent.session_id not in self._known:
+            self._known.add(agent.session_id)
+            follow = self._steps if agent.calls else self._service.follow
+            self._open.append(_Source(agent, follow(agent.session_id, agent.position)))
+
+    async def _steps(self, session_id: str, position: str) -> _Batches:
+        """What a sub-agent does; nothing if its session is not in this store."""
+        for delay in _APPEARS_S:
+            with suppress(NotFound):
+                async with aclosing(self._service.follow(session_id, position)) as batches:
+                    async for batch in batches:
+                        yield batch
+                return
+            await asyncio.sleep(delay)
+
+    async def next(self, timeout_s: float | None) -> Sequence[Event | LiveEvent] | None:
+        """What happens next; empty after this time, and None when the store was closed."""
+        ready = self._open[:]
+        if timeout_s is not None or len(ready) > 1:
+            coming = {source.coming(): source for source in ready}
+            done, _ = await asyncio.wait(coming, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            ready = [coming[future] for future in done]
+        events: list[Event | LiveEvent] = []
+        for source in ready:
+            if source not in self._open:
+                continue  # its call has just ended
+            batch = await source.read()
+            if batch is not None:
+                events += await self._noticed(source.agent, batch)
+            elif source.agent.calls:
+                self._open.remove(source)
+            else:
+                return None
+        return events
+
+    async def _noticed(self, agent: Subagent, batch: Sequence[LiveEvent]) -> Sequence[Event | LiveEvent]:
+        """The events of a batch, after following the sub-agents that begin with them and leaving those that end."""
+        entries = [event.entry for event in batch if isinstance(event, LiveEntry)]
+        for entry in entries:
+            begun, ended = _changed(entry, agent.calls)
+            for one in begun:
+                self.follow(one)
+            for call_id in ended:
+                await self._leave(agent.calls, call_id)
+        return [_wrapped(entry, agent) for entry in entries] if agent.calls else batch
+
+    async def _leave(self, calls: tuple[tuple[str, str], ...], call_id: str) -> None:
+        """Stop reading the session of a call, and those below it."""
+        at = len(calls)
+        for source in self._open[:]:
+            below = source.agent.calls
+            if below[:at] == calls and len(below) > at and below[at][0] == call_id:
+                self._open.remove(source)
+                await source.stop()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        for source in self._open:
+            await source.stop()
+
+
+def _wrapped(entry: Entry, source: Subagent) -> Event:
+    event: Event = EntryAppended(entry)
+    for call_id, name in reversed(source.calls):
+        event = SubagentEvent(call_id, name, event)
+    return event

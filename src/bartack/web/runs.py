@@ -1,16 +1,16 @@
 """`ServerRuns`: the runs that belong to a server, not to the request that started them.
 
-A run goes on when every viewer has left. When the server stops, live runs have a while to end, and those that do not
-are suspended: they stay open in the store. When a server starts, and regularly after that, it resumes the runs that a
-server left open: its own of before a restart or a crash, and those of another server on the same store that is gone.
-A run that waits for an approval is not live anywhere; the decision about it resumes it.
+A run continues after every viewer has left. When the server stops, live runs get some time to end; those that do not
+are suspended and stay open in the store. When a server starts, and regularly after that, it resumes runs that servers
+left open: its own from before a restart or a crash, and those of other servers on the same store that are gone. A run
+that waits for an approval is not live anywhere; the decision resumes it.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,33 +18,62 @@ from msgspec.structs import replace
 from bartack.agent import Agent, Run
 from bartack.agent.run import Prompt
 from bartack.nouns.config import LoopConfig
-from bartack.nouns.entries import Entry, RunEnded, RunStarted, SessionHeader
-from bartack.nouns.errors import AgentError, BartackError, ErrorCode, NotFound, SessionInUse, StoreError
+from bartack.nouns.entries import (
+    AbortRequested,
+    ApprovalDecided,
+    Entry,
+    MessageQueued,
+    ResultPosted,
+    RunEnded,
+    RunStarted,
+    SessionHeader,
+)
+from bartack.nouns.errors import (
+    AgentError,
+    BartackError,
+    ErrorCode,
+    NotFound,
+    NothingToResume,
+    SessionInUse,
+    StoreError,
+)
 from bartack.queues import Job
 from bartack.session.run_state import OpenCall, RunState
 from bartack.store.maintenance import all_sessions
 from bartack.store.requests import load_state
 from bartack.store.session_store import SessionStore
+from bartack.web.session_rules import SessionRules
 
 __all__ = ["AGENT_KEY", "ServerRuns", "has_work"]
 
 AGENT_KEY = "bartack.web.agent"  # metadata of a run of a server, and of a session: the name of its agent
 _RELEASE_S = (0.02, 0.05, 0.1, 0.3, 0.6)  # between the end of a run and the release of its session
+_LATE = 50  # entries that a session may get while a run ends
+_REQUESTS = (MessageQueued, ApprovalDecided, ResultPosted, AbortRequested)
 _JOURNAL_MS = 120  # how often an answer that is arriving becomes visible to viewers
+_CLOCKS = timedelta(minutes=10)  # by which the clocks of the machines may differ that add entries
 
 _log = logging.getLogger("bartack.web")
 
 
 class ServerRuns:
-    """The live runs of this process, one for each session at most."""
+    """The live runs of this process, at most one per session."""
 
     def __init__(self, agents: Mapping[str, Agent[Any, Any]], store: SessionStore) -> None:
         self._agents = agents
         self._store = store
         self._live: dict[str, Run[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._checked: dict[str, str] = {}  # session -> the last entry when it had nothing to resume
+        self.rules = SessionRules()
+        self._open: set[str] = set()  # sessions in which a run may be open
+        self._closed: dict[str, str] = {}  # session -> its last entry when none was, of those that changed last
+        self._looked_at: datetime | None = None  # all that changed before this time
         self._is_draining = False
+
+    @property
+    def obeys_rules(self) -> bool:
+        """Whether the runs are live in this process, which has the rules of their sessions."""
+        return True
 
     @property
     def live(self) -> frozenset[str]:
@@ -63,7 +92,7 @@ class ServerRuns:
     ) -> Run[Any] | Job:
         """A new run, which has started when this returns. `settings` are those of `RunSettings`.
 
-        Raises `SessionInUse`, and then nothing has happened.
+        Raises `SessionInUse` before anything is stored.
         """
         self._check_open()
         own = self._agents[agent]
@@ -74,6 +103,7 @@ class ServerRuns:
                 head=head,
                 model=model,
                 limits=_observed(own),
+                approver=self.rules.approver(session_id, own.approver),
                 metadata={**(metadata or {}), AGENT_KEY: agent},
                 **settings,
             )
@@ -88,22 +118,29 @@ class ServerRuns:
         return run
 
     async def resume(self, session_id: str, **settings: Any) -> bool:
-        """Continue what is to be done in a session; False if there is nothing, or another process does it.
+        """Continue open work in a session; False if there is none, or another process does it.
 
-        What a program other than a server has begun is left to that program.
+        Runs that a program other than a server has started are left to that program.
         """
         self._check_open()
         if session_id in self._live:
             return False
         _, state = await load_state(self._store, session_id)
         agent = await self.agent_of(session_id, state)
-        if agent is None or not has_work(state, self._store):
+        if agent is None:
             return False
         own = self._agents[agent]
-        run = own.resume_stream(session_id, limits=_observed(own), metadata={AGENT_KEY: agent}, **settings)
+        run = own.resume_stream(
+            session_id,
+            only_if=lambda state: has_work(state, self._store),
+            limits=_observed(own),
+            approver=self.rules.approver(session_id, own.approver),
+            metadata={AGENT_KEY: agent},
+            **settings,
+        )
         try:
             await self._keep(run)
-        except SessionInUse:  # it is live in another process, which reads what was requested
+        except (NothingToResume, SessionInUse):  # or it is live in another process, which reads what was requested
             return False
         return True
 
@@ -150,11 +187,26 @@ class ServerRuns:
             if not started.done():
                 started.cancel()
             started.cancelled() or started.exception()  # the request may be gone
+        await self._take_up(run.session_id)
+
+    async def _take_up(self, session_id: str) -> None:
+        """Act on what was requested after a run had read its session for the last time, and before it released it:
+        whoever requested that, here or in another process, found the session in use."""
+        try:
+            tail = await self._store.tail_of(session_id)
+            last = await self._store.entries(session_id, after_seq=max(0, tail.seq - _LATE))
+            late = takewhile(lambda entry: entry.run_id is None, reversed(last))  # entries that no run has written
+            if any(isinstance(entry.fact, _REQUESTS) for entry in late) and not self._is_draining:
+                await self.resume(session_id)
+        except NotFound:  # purged in the meantime
+            pass
+        except BartackError as error:
+            _log.warning("Cannot resume session %r: %s", session_id, error)
 
     # -- when servers stop and start
 
     async def drain(self, seconds: float) -> None:
-        """Start nothing more, wait for the live runs, and suspend those that take longer."""
+        """Start no more runs, wait for the live ones, and suspend those that take longer."""
         self._is_draining = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
@@ -168,24 +220,47 @@ class ServerRuns:
             run.suspend()
 
     async def resume_open_runs(self) -> int:
-        """Resume the runs that servers left open; how many. Sessions that have not changed since are not read again."""
+        """Resume the runs that servers left open; how many. All sessions are looked at the first time, and then those
+        that have changed or have an open run."""
+        await self._look_for_open_runs()
         resumed = 0
-        async for info in all_sessions(self._store):
-            tail = info.tail.entry_id
+        for session_id in self._open - self._live.keys():
             if self._is_draining:
                 break
-            if self._checked.get(info.id) == tail or info.id in self._live:
-                continue
-            with suppress(NotFound):  # purged in the meantime
-                if await self._is_closed(info.id, info.tail.seq):
-                    self._checked[info.id] = tail
-                elif await self._resumed(info.id):
+            try:
+                tail, state = await load_state(self._store, session_id)
+                if state.run_id is None:
+                    self._open.discard(session_id)
+                    self._closed[session_id] = tail.entry_id
+                elif await self._resumed(session_id):
                     resumed += 1
+            except NotFound:  # purged in the meantime
+                self._open.discard(session_id)
         return resumed
+
+    async def _look_for_open_runs(self) -> None:
+        """Find the sessions in which a run may be open, among those that have changed."""
+        looked_at: datetime | None = None
+        closed: dict[str, str] = {}
+        async for info in all_sessions(self._store):  # those that changed last are first
+            looked_at = looked_at or info.updated - _CLOCKS
+            if self._is_draining or (self._looked_at is not None and info.updated < self._looked_at):
+                break
+            tail = info.tail
+            is_closed = self._closed.get(info.id) == tail.entry_id or await self._is_closed(info.id, tail.seq)
+            if not is_closed:
+                self._open.add(info.id)
+            elif info.updated >= looked_at:
+                closed[info.id] = tail.entry_id
+        if not self._is_draining:
+            self._looked_at, self._closed = looked_at, closed
 
     async def _is_closed(self, session_id: str, tail_seq: int) -> bool:
         """Whether the last entry alone shows that nothing is open, as it does in most sessions."""
-        last: Iterable[Entry] = await self._store.entries(session_id, after_seq=tail_seq - 1, limit=1)
+        try:
+            last: Iterable[Entry] = await self._store.entries(session_id, after_seq=tail_seq - 1, limit=1)
+        except NotFound:  # purged in the meantime
+            return True
         return all(isinstance(entry.fact, RunEnded | SessionHeader) for entry in last)
 
     async def _resumed(self, session_id: str) -> bool:
@@ -199,7 +274,7 @@ class ServerRuns:
             return False
 
     async def keep_resuming(self, every_s: float) -> None:
-        """Look for open runs again and again."""
+        """Look for open runs regularly."""
         while True:
             try:
                 await self.resume_open_runs()
@@ -214,7 +289,7 @@ def _observed(agent: Agent[Any, Any]) -> LoopConfig:
 
 
 def has_work(state: RunState, store: SessionStore) -> bool:
-    """Whether resuming leads anywhere. A run whose calls all wait for someone would only pause again."""
+    """Whether resuming has any effect. A run whose calls all wait for someone would only pause again."""
     if state.run_id is None:
         return bool(state.inbox)
     if state.abort is not None or not state.open_calls:

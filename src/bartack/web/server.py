@@ -1,10 +1,11 @@
-"""`serve`: the application in a process of its own, on uvicorn, that drains when it is asked to stop.
+"""`serve`: the application in a separate process, on uvicorn, which drains when it is asked to stop.
 
-The first SIGTERM or SIGINT ends the live streams, starts nothing more and waits for live runs. The second one suspends
-them at once. Either way nothing is lost: what is left open is resumed by the next server.
+The first SIGTERM or SIGINT ends the live streams, starts no more runs and waits for live ones. The second suspends them
+immediately. Either way, nothing is lost: the next server resumes open runs.
 """
 
 import asyncio
+import gc
 import signal
 import socket
 import ssl
@@ -17,12 +18,14 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.web.access import is_loopback
 from bartack.web.app import WebApp
 
 __all__ = ["Address", "bound_socket", "serve"]
 
 _ANY = ("0.0.0.0", "::")  # every address of this machine, and the name of none
 _CONNECTIONS = 1000  # at once; further ones get 503
+_GC_ALLOCATIONS = 20_000  # between two collections of new objects; the default is 700
 
 
 class Address(NamedTuple):
@@ -32,10 +35,12 @@ class Address(NamedTuple):
     port: int = 0  # 0: any free one
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    public_url: str | None = None  # of a proxy that adds TLS
+    public_url: str | None = None  # of a proxy that adds TLS, or of a development server on this machine
 
     def check(self) -> None:
-        """Refuse what would send tokens and conversations in the clear; `BartackError` says what to do instead."""
+        """Refuse an address that would send tokens and conversations unencrypted; `BartackError` says what to do
+        instead.
+        """
         if (self.tls_cert is None) != (self.tls_key is None):
             raise _invalid("TLS needs both a certificate and its key.")
         if self.public_url is not None:
@@ -50,7 +55,8 @@ class Address(NamedTuple):
 
     def _check_public_url(self, url: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "https" or not parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
+        is_safe = parts.scheme == "https" or (parts.scheme == "http" and self.is_loopback and is_loopback(parts.netloc))
+        if not is_safe or not parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
             raise _invalid(f"Invalid public URL {url!r}: expected https://NAME, without a path.")
 
     @property
@@ -105,6 +111,11 @@ async def serve(app: WebApp, address: Address, listener: socket.socket, on_ready
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise _invalid(f"Cannot use the certificate: {error}.") from error
+    # Hundreds of live runs are many objects that stay. The default threshold has the collector look at them several
+    # times a second, for an eighth of the CPU time of a busy server (bench/serve.py).
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_ALLOCATIONS, *gc.get_threshold()[1:])
     await _Server(config, app, on_ready).serve(sockets=[listener])
 
 

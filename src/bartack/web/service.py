@@ -1,4 +1,4 @@
-"""`SessionService`: what every route works with: the agents, the store, the live runs and the live events.
+"""`SessionService`: the agents, the store, the live runs and the live events, shared by all routes.
 
 started = await service.start_run(user, "trip", "Will it rain?")       # belongs to the server from here on
 async for events in service.follow("trip", started.position): ...      # from any position, in any process
@@ -13,15 +13,20 @@ from typing import Any, NamedTuple, TypeVar
 
 from bartack.agent import Agent
 from bartack.agent.run import Prompt
+from bartack.app.sessions import DIRECTORY, header_of
 from bartack.models.prices import ModelInfo
 from bartack.nouns.entries import SessionHeader
 from bartack.nouns.errors import NotFound, PartValidationError
+from bartack.nouns.messages import ModelRef
 from bartack.queues import Job, RunQueue, StoreQueue
+from bartack.session.title import title_from
 from bartack.store import open_store
+from bartack.store.append import check_id
 from bartack.store.live import LiveEvent
 from bartack.store.new_session import new_session
 from bartack.store.requests import load_state
 from bartack.store.session_store import RESERVED, SessionStore
+from bartack.tools import LocalRuntime
 from bartack.web.access import User
 from bartack.web.hub import LiveHub
 from bartack.web.queued_runs import QueuedRuns
@@ -30,8 +35,7 @@ from bartack.web.runs import AGENT_KEY, ServerRuns
 __all__ = ["SessionService", "StartedRun"]
 
 T = TypeVar("T")
-_TITLE = 60  # characters of the first prompt
-_KNOWN_STATES = 10_000  # sessions
+_KNOWN = 10_000  # overviews of sessions, and models
 _FOREIGN = "foreign"  # the state of a session in which another program has a run open
 _RESUME_S = 15.0  # how often to look for runs that another server left open; half a lease
 
@@ -43,6 +47,14 @@ class StartedRun(NamedTuple):
     run_id: str | None
     position: str
     job_id: str | None = None
+
+
+class Overview(NamedTuple):
+    """What a list of sessions shows of one, as far as it follows from the entries up to this one."""
+
+    tail: str
+    state: str
+    header: SessionHeader
 
 
 class SessionService:
@@ -57,7 +69,9 @@ class SessionService:
         drain_s: float = 20.0,
         queue: Callable[[SessionStore], RunQueue] | None = None,
     ) -> None:
-        """`models` are those that users may choose; None: any. `queue` returns the queue that runs are handed to."""
+        """`models` are the models that users may choose; None: any. `queue` returns the queue that runs are handed
+        to.
+        """
         self._given = agents
         self._store_at = store
         self.models = models
@@ -67,14 +81,14 @@ class SessionService:
         self._store: SessionStore | None = None
         self._opening = asyncio.Lock()
         self._resuming: asyncio.Task[None] | None = None
-        self._infos: dict[str, ModelInfo] = {}
-        self._states: dict[str, tuple[str, str]] = {}  # of sessions, and the last entry that they follow from
+        self._infos: dict[tuple[str, ModelRef | None], ModelInfo] = {}  # by agent and chosen model
+        self._overviews: dict[str, Overview] = {}  # of sessions
 
     # -- opening and closing
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the store, resume what was left open, and drain at the end."""
+        """Open the store, resume open runs, and drain at the end."""
         await self.open()
         try:
             yield
@@ -82,7 +96,7 @@ class SessionService:
             await self.close()
 
     async def open(self) -> None:
-        """Open the store if it is not open, and begin to resume what was left open."""
+        """Open the store if it is not open, and start resuming open runs."""
         async with self._opening:
             if self._store is not None:
                 return
@@ -145,12 +159,13 @@ class SessionService:
     ) -> StartedRun:
         """Start a run that belongs to the server; a new session is created. `settings` are those of `RunSettings`.
 
-        Raises `SessionInUse` if a run is live there: then queue or steer. `NotFound` if the session is not the user's.
+        Raises `SessionInUse` if a run is live there (queue or steer instead), and `NotFound` if the session is not the
+        user's.
         """
         self.check_access(user, session_id)
         self.check_model(model)
         named = self.agent_named(agent) if agent is not None else None
-        header = _header(named or next(iter(self.agents)), user, *prompt)
+        header = self.new_header(named or next(iter(self.agents)), user, title_from(_text(prompt)))
         metadata = {"user": user.name, **settings.pop("metadata", {})}
         async with new_session(self.store, session_id, header) as is_new:
             position = "0" if is_new else str((await self.store.tail_of(session_id)).seq)
@@ -163,7 +178,7 @@ class SessionService:
         return StartedRun(session_id, run.run_id, position)
 
     def follow(self, session_id: str, position: str = "") -> AsyncGenerator[Sequence[LiveEvent], None]:
-        """Entries, and between them deltas of the answer in progress, after this position (`bartack.store.live`)."""
+        """Entries and, between them, deltas of the answer in progress, after this position (`bartack.store.live`)."""
         return self.hub.follow(session_id, position)
 
     async def request(self, session_id: str, post: Callable[[SessionStore], Awaitable[T]]) -> T:
@@ -172,12 +187,21 @@ class SessionService:
         await self.runs.resume(session_id)
         return posted
 
+    def new_header(self, agent: str, user: User, title: str | None) -> SessionHeader:
+        """The header of a session that begins with this agent."""
+        metadata = {AGENT_KEY: agent, "user": user.name, "program": "web"}
+        runtime = self.agents[agent].runtime
+        if isinstance(runtime, LocalRuntime):
+            metadata[DIRECTORY] = str(runtime.root.absolute())
+        return SessionHeader(title=title, metadata=metadata)
+
     # -- checks
 
     def check_access(self, user: User, session_id: str) -> None:
-        """`NotFound` if the session is not one of the user's, whether it exists or not."""
+        """`NotFound` if the session is not one of the user's, whether it exists or not; raises for an invalid id."""
         if not session_id or session_id.startswith(RESERVED) or not user.may_use(session_id):
-            raise NotFound(f"There is no session {session_id!r}.")
+            raise NotFound(f"There is no session {session_id[:100]!r}.")
+        check_id(session_id)
 
     def agent_named(self, name: str) -> str:
         """The name; `PartValidationError` if there is no such agent."""
@@ -190,35 +214,54 @@ class SessionService:
         if name is not None and self.models is not None and name not in self.models:
             raise PartValidationError(f"Model {name!r} is not available here.", path="$.model")
 
-    async def model_info(self, agent: str) -> ModelInfo:
-        """What is known about the model of an agent; reading a price table is slow the first time."""
-        if agent not in self._infos:
-            self._infos[agent] = await asyncio.to_thread(self.agents[agent].model.model_info)
-        return self._infos[agent]
+    async def model_info(self, agent: str, chosen: ModelRef | None = None) -> ModelInfo:
+        """What is known about the model of an agent, or about another one that was chosen instead.
+
+        Reading a price table is slow the first time.
+        """
+        if (agent, chosen) not in self._infos:
+            own = self.agents[agent]
+            model = own.model if chosen is None else await own.find_model(chosen)
+            if model is None:  # it cannot be connected
+                assert chosen is not None
+                return ModelInfo(chosen.provider, chosen.model)
+            if len(self._infos) > _KNOWN:
+                self._infos.clear()
+            self._infos[agent, chosen] = await asyncio.to_thread(model.model_info)
+        return self._infos[agent, chosen]
 
     async def state_of(self, session_id: str, tail: str | None = None) -> str:
         """``running`` here or elsewhere, ``waiting`` for an approval or a result, ``interrupted``, or ``idle``.
 
         A run is interrupted if its process is gone and no server will resume it, because another program began it.
-        Otherwise the state follows from the entries alone, so it is computed once for each last entry (`tail`).
+        Otherwise the state follows from the entries alone.
         """
-        known = self._states.get(session_id)
-        if known is None or known[0] != tail:
-            found, state = await load_state(self.store, session_id)
-            shown = "idle"
-            if state.run_id is not None:
-                shown = "waiting" if state.questions or state.deferred else "running"
-                is_foreign = shown == "running" and await self.runs.agent_of(session_id, state) is None
-                shown = _FOREIGN if is_foreign else shown
-            if len(self._states) > _KNOWN_STATES:
-                self._states.clear()
-            known = self._states[session_id] = (found.entry_id, shown)
-        if known[1] != _FOREIGN:
-            return known[1]
+        state = (await self._overview(session_id, tail)).state
+        if state != _FOREIGN:
+            return state
         return "interrupted" if await self.store.lease_of(session_id) is None else "running"
 
+    async def header_of(self, session_id: str, tail: str | None = None) -> SessionHeader:
+        """The header of a session; one without values if it has none, or if it was redacted."""
+        return (await self._overview(session_id, tail)).header
 
-def _header(agent: str, user: User, *prompt: Prompt) -> SessionHeader:
-    texts = (one if isinstance(one, str) else getattr(one, "text", "") for one in prompt)
-    title = " ".join(" ".join(texts).split())[:_TITLE]
-    return SessionHeader(title=title or None, metadata={AGENT_KEY: agent, "user": user.name, "program": "web"})
+    async def _overview(self, session_id: str, tail: str | None) -> Overview:
+        """Computed once for each last entry, which is `tail` if that is known."""
+        known = self._overviews.get(session_id)
+        if known is not None and known.tail == tail:
+            return known
+        found, state = await load_state(self.store, session_id)
+        shown = "idle"
+        if state.run_id is not None:
+            shown = "waiting" if state.questions or state.deferred else "running"
+            is_foreign = shown == "running" and await self.runs.agent_of(session_id, state) is None
+            shown = _FOREIGN if is_foreign else shown
+        header = await header_of(self.store, session_id) or SessionHeader()
+        if len(self._overviews) > _KNOWN:
+            self._overviews.clear()
+        known = self._overviews[session_id] = Overview(found.entry_id, shown, header)
+        return known
+
+
+def _text(prompt: Sequence[Prompt]) -> str:
+    return " ".join(one if isinstance(one, str) else getattr(one, "text", "") for one in prompt)

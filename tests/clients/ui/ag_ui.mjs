@@ -3,7 +3,7 @@
 //
 //   {"do": "open", "url": "http://127.0.0.1:1234/api/ag-ui", "threadId": "trip", "headers": {}}
 //   {"do": "run", "text": "Hello", "tools": [], "state": {}}     the reply comes when the run has ended
-//   {"do": "run", "until": "Hel"}                                ... or when the messages contain this text
+//   {"do": "run", "until": "Hel"}                                ... or when the messages, or a custom event, contain this text
 //   {"do": "run", "resume": [{"interruptId": "c1", "status": "resolved", "payload": {"approved": true}}]}
 //   {"do": "output", "toolCallId": "c1", "content": "1"}         adds the result of a tool of the page
 //   {"do": "wait"} {"do": "leave"}
@@ -16,7 +16,9 @@ import { from } from "rxjs";
 let agent, ended, seen;
 console.warn = () => {};
 console.error = () => {};
+process.on("unhandledRejection", () => {}); // the client leaves one behind when a connection is lost; browsers log it
 
+const shown = () => JSON.stringify([agent.messages, seen.custom]);
 const report = (more) => ({ messages: agent.messages, state: agent.state, interrupts: agent.pendingInterrupts, ...seen, ...more });
 
 function start({ text, tools, resume }) {
@@ -26,13 +28,16 @@ function start({ text, tools, resume }) {
     onEvent: ({ event }) => { seen.types.push(event.type); },
     onRunFinishedEvent: ({ outcome, pendingToolCallIds }) => { seen.outcome = outcome; seen.pending = pendingToolCallIds; },
     onRunErrorEvent: ({ event }) => { seen.runError = event.message; },
+    onSubagentStartedEvent: ({ event }) => { (seen.subagents ??= []).push(event); },
+    onSubagentFinishedEvent: ({ event }) => { seen.subagents.push(event); },
+    onSubagentErrorEvent: ({ event }) => { seen.subagents.push(event); },
     onCustomEvent: ({ event }) => { (seen.custom ??= []).push([event.name, event.value]); },
   };
   ended = agent.runAgent({ tools: tools ?? [], resume }, subscriber).then(() => {}, (error) => { seen.failure = String(error); });
 }
 
 async function untilText(text) {
-  while (!JSON.stringify(agent.messages).includes(text)) await new Promise((resolve) => setTimeout(resolve, 5));
+  while (!shown().includes(text)) await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
 class Played extends AbstractAgent {

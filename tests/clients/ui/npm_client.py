@@ -29,6 +29,10 @@ class NpmClient:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(value).encode() + b"\n")
 
+    def kill(self) -> None:
+        """Kill the program, which has no time for anything."""
+        self._process.kill()
+
     async def receive(self) -> Any:
         assert self._process.stdout is not None
         line = await asyncio.wait_for(self._process.stdout.readline(), LIMIT_S)

@@ -11,7 +11,7 @@ from bartack import Agent, Delta, MemoryStore, RetryPolicy, ScriptedModel, TextD
 from bartack.tools import ToolDefinition
 from bartack.web import WebApp, app
 from tests.properties.runs import Plan, RecordedRun, plans, recorded
-from tests.web.serving import Client, served
+from tests.web.serving import LIMIT_S, Client, served
 
 HERE = "⏸"  # where an answer is held
 
@@ -42,6 +42,13 @@ async def transfer(amount: int) -> str:
     return f"moved {amount}"
 
 
+def researcher(*script: Any) -> tuple[ToolDefinition, HeldModel]:
+    """A tool that runs another agent, which has both tools as well, and the model of that agent."""
+    model = HeldModel(script)
+    agent = Agent(model, tools=[weather, transfer], name="researcher")
+    return agent.as_tool("research", "Researches a question."), model
+
+
 class Server:
     """A server, and what a test needs of it."""
 
@@ -51,8 +58,9 @@ class Server:
 
     async def watched(self, session_id: str, *, by: bool) -> None:
         """Wait until someone follows the session, or nobody does."""
-        while bool(self.app.service.hub.viewers(session_id)) is not by:  # noqa: ASYNC110 - it has no event for that
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(LIMIT_S):
+            while bool(self.app.service.hub.viewers(session_id)) is not by:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

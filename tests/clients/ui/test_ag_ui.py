@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from bartack.protocols.ag_ui import AgUiStream
 from bartack.protocols.ag_ui_messages import ag_ui_messages
 from bartack.store.requests import note
 from tests.clients.ui.npm_client import NpmClient, npm_client
-from tests.clients.ui.scripted import HERE, Server, scripted_server, some_runs
+from tests.clients.ui.scripted import HERE, Server, researcher, scripted_server, some_runs
 from tests.protocols.ag_ui_client import AgUiClient
+from tests.web.agents import GATE, Gate
+from tests.web.serving import ServerProcess, server_process
 
 SLOW = f"One, two {HERE} three."
 PICK = {"name": "pick_colour", "description": "Ask the user for a colour.", "parameters": {"type": "object"}}
@@ -26,9 +30,9 @@ class Page:
     def __init__(self, npm: NpmClient, server: Server) -> None:
         self.npm, self.server = npm, server
 
-    async def open(self, path: str = "/api/ag-ui", **fields: Any) -> None:
+    async def open(self, path: str = "/api/ag-ui", *, threadId: str = "trip", **fields: Any) -> None:  # noqa: N803
         url = f"{self.server.client.url}{path}"
-        await self.npm("open", url=url, threadId="trip", headers=self.server.headers, **fields)
+        await self.npm("open", url=url, threadId=threadId, headers=self.server.headers, **fields)
 
     async def __call__(self, do: str, **arguments: Any) -> Any:
         return await self.npm(do, **arguments)
@@ -201,3 +205,203 @@ async def test_the_rules_in_python_agree_with_the_client() -> None:
 
 def plain(message: Any) -> Any:
     return {**message, "content": message.get("content") or "", "toolCalls": message.get("toolCalls") or []}
+
+
+RESEARCH = assistant("Let me ask.", ToolCall("r1", "research", {"prompt": "Will it rain in Oslo?"}))
+LOOK_UP = assistant(ToolCall("s1", "weather", {"city": "Oslo"}))
+
+
+async def test_a_sub_agent_is_announced_its_steps_are_events_of_its_own_and_its_session_is_a_thread() -> None:
+    tool, inner = researcher(LOOK_UP, f"{HERE} Yes.")
+    async with page(RESEARCH, "It does.", more=[tool]) as thread:
+        await thread("run", text="Will it rain?", until="researcher: weather")
+        inner.proceed.set()
+        reply = await thread("wait")
+        assert ("failure" in reply, reply["outcome"]) == (False, "success")
+        assert brief(reply) == [
+            ("user", "Will it rain?"),
+            ("assistant", "Let me ask.", "research"),
+            ("tool", f"{HERE} Yes."),
+            ("assistant", "It does."),
+        ]
+        started, ended = reply["subagents"]
+        assert (started["name"], started["parentToolCallId"]) == ("researcher", "r1")
+        assert (ended["type"], ended["outcome"]) == ("SUBAGENT_FINISHED", {"type": "success"})
+        assert ended["subagentRunId"] == started["subagentRunId"]
+        await thread.open("/api/ag-ui/connect", threadId=started["subagentRunId"])
+        inside = await thread("run")
+        assert ("tool", '{"city":"Oslo","sky":"rain"}') in brief(inside)
+
+
+async def test_a_page_that_joins_sees_the_sub_agent_that_works() -> None:
+    tool, inner = researcher(f"{HERE} Look.", LOOK_UP, "Yes.")
+    async with page(RESEARCH, "It does.", more=[tool]) as thread:
+        await thread("run", text="Will it rain?", until="researcher has started")
+        await thread("leave")
+        await thread.open("/api/ag-ui/connect")
+        joined = asyncio.create_task(thread("run"))
+        await thread.server.watched("trip", by=True)
+        inner.proceed.set()
+        reply = await joined
+        assert ("failure" in reply, reply["outcome"]) == (False, "success")
+        assert brief(reply)[-1] == ("assistant", "It does.")
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_call_of_a_sub_agent_is_an_interrupt_of_the_outer_run(approved: bool) -> None:
+    tool, inner = researcher(assistant(ToolCall("s1", "transfer", {"amount": 5})), "Paid.")
+    async with page(RESEARCH, "Done.", more=[tool]) as thread:
+        asked = await thread("run", text="Pay")
+        started, ended = asked["subagents"]
+        (interrupt,) = asked["interrupts"]
+        assert (interrupt["id"], interrupt["subagentRunId"]) == ("r1/s1", started["subagentRunId"])
+        assert ended["outcome"] == {"type": "suspended", "interruptIds": ["r1/s1"]}
+        answers = [{"interruptId": "r1/s1", "status": "resolved", "payload": {"approved": approved}}]
+        reply = await thread("run", resume=answers)
+        assert ("failure" in reply, reply["outcome"]) == (False, "success")
+        assert [one["subagentRunId"] for one in reply["subagents"]] == [started["subagentRunId"]] * 2
+        assert brief(reply)[-1] == ("assistant", "Done.")
+        results = [result for message in inner.calls[-1].messages for result in message.tool_results]
+        assert [result.is_error for result in results] == [not approved]
+
+
+async def test_a_sub_agent_that_fails_is_an_error_of_its_own() -> None:
+    tool, _ = researcher([Start("m", "r"), Failed(ErrorCode.REFUSED, "No.")])
+    async with page(RESEARCH, "A pity.", more=[tool]) as thread:
+        reply = await thread("run", text="Will it rain?")
+        assert ("failure" in reply, reply["outcome"]) == (False, "success")
+        assert reply["subagents"][-1]["type"] == "SUBAGENT_ERROR"
+        assert "No." in reply["subagents"][-1]["message"]
+        assert brief(reply)[-1] == ("assistant", "A pity.")
+
+
+FAILURE = [Start("m", "r"), TextDelta("Pay"), Failed(ErrorCode.REFUSED, "No.")]
+
+
+async def test_after_an_error_old_answers_are_sent_again_and_the_new_message_is_answered() -> None:
+    async with page(assistant(ToolCall("c1", "transfer", {"amount": 5})), FAILURE, "Hello.") as thread:
+        await thread("run", text="Pay")
+        yes = [{"interruptId": "c1", "status": "resolved", "payload": {"approved": True}}]
+        failed = await thread("run", resume=yes)
+        assert failed["runError"] == "No."
+        assert [one["id"] for one in failed["interrupts"]] == ["c1"]  # the client keeps them, and wants them covered
+        refused = await thread("run", text="Are you there?")
+        assert "c1" in refused["failure"]
+        reply = await thread("run", resume=yes)
+        assert (reply.get("failure"), reply["outcome"], reply["interrupts"]) == (None, "success", [])
+        assert brief(reply)[-2:] == [("user", "Are you there?"), ("assistant", "Hello.")]
+        stored = await thread.server.client.get("/sessions/trip/entries")
+        assert [one["kind"] for one in stored["items"]].count("approval_decided") == 1
+
+
+async def test_a_message_that_comes_with_the_answers_joins_the_run() -> None:
+    async with page(assistant(ToolCall("c1", "transfer", {"amount": 5})), "Then not.") as thread:
+        await thread("run", text="Pay")
+        reply = await thread("run", text="Wait!", resume=[{"interruptId": "c1", "status": "cancelled"}])
+        assert (reply.get("failure"), reply["outcome"]) == (None, "success")
+        assert [one[0] for one in brief(reply)] == ["user", "assistant", "tool", "user", "assistant"]
+        last = thread.server.model.calls[-1].messages
+        assert [message.text for message in last if message.role == "user"] == ["Pay", "Wait!"]
+        await thread.open("/api/ag-ui/connect")
+        assert brief(await thread("run")) == brief(reply)
+
+
+async def test_a_message_instead_of_an_answer_ends_the_run_that_waits_and_is_answered() -> None:
+    async with page(assistant(ToolCall("c1", "transfer", {"amount": 5})), "Then not.") as thread:
+        asked = await thread("run", text="Pay")
+        await thread.open(messages=asked["messages"])  # a page that does not know of the question
+        reply = await thread("run", text="Never mind")
+        assert (reply.get("failure"), reply["outcome"]) == (None, "success")
+        assert brief(reply)[-1] == ("assistant", "Then not.")
+
+
+async def test_an_answer_to_a_question_that_was_never_asked_is_refused() -> None:
+    async with page(assistant(ToolCall("c1", "transfer", {"amount": 5})), "Done.") as thread:
+        await thread("run", text="Pay")
+        forged = [{"interruptId": id, "status": "resolved", "payload": {"approved": True}} for id in ("c1", "c2")]
+        reply = await thread("run", resume=forged)
+        assert "400" in reply["failure"]
+        assert (await thread.server.client.get("/sessions/trip"))["state"] == "waiting"  # for c1 as well
+
+
+async def test_the_first_output_of_a_tool_of_the_page_counts() -> None:
+    async with page(assistant(ToolCall("c1", "pick_colour", {})), f"{HERE} Red it is.", "Hello.") as thread:
+        await thread("run", text="Paint it", tools=[PICK])
+        await thread.server.client.post("/sessions/trip/requests", type="result", toolCallId="c1", content="red")
+        await thread("output", toolCallId="c1", content="blue")  # too late
+        thread.server.model.proceed.set()
+        reply = await thread("run", tools=[PICK])
+        assert (reply.get("failure"), reply["outcome"]) == (None, "success")
+        assert brief(reply)[2:] == [("tool", "red"), ("assistant", f"{HERE} Red it is.")]
+        await thread("output", toolCallId="c1", content="green")
+        again = await thread("run", tools=[PICK])
+        assert "failure" not in again
+        last = thread.server.model.calls[-1].messages
+        assert [result.content for message in last for result in message.tool_results] == ["red"]
+
+
+async def test_an_output_for_a_call_that_waits_for_none_is_refused() -> None:
+    async with page("Hello.") as thread:
+        await thread("run", text="Hi")
+        await thread("output", toolCallId="c9", content="forged")
+        assert "400" in (await thread("run"))["failure"]
+
+
+async def test_a_model_that_uses_an_id_twice_gets_the_output_of_the_right_call() -> None:
+    calls = [assistant(ToolCall("c1", "pick_colour", {"of": what})) for what in ("car", "roof")]
+    async with page(*calls, "Done.") as thread:
+        asked = await thread("run", text="Paint it", tools=[PICK])
+        for colour in ("red", "blue"):
+            (pending,) = asked["pending"]
+            await thread("output", toolCallId=pending, content=colour)
+            asked = await thread("run", tools=[PICK])
+            assert "failure" not in asked
+        assert asked["outcome"] == "success"
+        assert [one[1] for one in brief(asked) if one[0] == "tool"] == ["red", "blue"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_server_that_stops_in_the_middle_of_an_answer_is_an_error_and_the_next_one_has_all_of_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    store, gate = f"sqlite:{tmp_path / 'sessions.db'}", Gate(tmp_path / "gate")
+    async with npm_client("ag_ui.mjs") as npm:
+
+        async def open_at(server: ServerProcess, path: str) -> None:
+            headers = {"authorization": f"Bearer {server.token}"}
+            await npm("open", url=f"{server.url}{path}", threadId="trip", headers=headers)
+
+        async with server_process(store, gate, drain_s=0.0) as first:
+            await open_at(first, "/api/ag-ui")
+            await npm("run", text="slow walk", until="Slowly")
+            first.kill(number)
+            reply = await npm("wait")
+            if number == signal.SIGTERM:
+                assert reply["runError"] == "The connection to the run was lost."
+            else:
+                assert "terminated" in reply["failure"]
+            await first.ended()
+        gate.open()
+        async with server_process(store, gate) as second:
+            await open_at(second, "/api/ag-ui/connect")
+            reply = await npm("run")
+            assert ("failure" in reply, reply["outcome"]) == (False, "success")
+            assert "MESSAGES_SNAPSHOT" in reply["types"]
+            assert brief(reply)[-1] == ("assistant", f"Slowly: walk {GATE} and the rest of the answer.")
+
+
+async def test_the_page_of_a_tool_answers_to_the_next_server(tmp_path: Path) -> None:
+    store, gate = f"sqlite:{tmp_path / 'sessions.db'}", Gate(tmp_path / "gate")
+    async with npm_client("ag_ui.mjs") as npm:
+        asked: Any = {"messages": []}
+        for command in ({"text": "call pick_colour"}, {}):
+            async with server_process(store, gate) as server:
+                headers = {"authorization": f"Bearer {server.token}"}
+                url = f"{server.url}/api/ag-ui"
+                await npm("open", url=url, threadId="trip", headers=headers, messages=asked["messages"])
+                if asked["messages"]:
+                    await npm("output", toolCallId=asked["pending"][0], content="red")
+                asked = await npm("run", tools=[PICK], **command)
+                assert ("failure" in asked, asked["outcome"]) == (False, "success")
+                server.kill(signal.SIGKILL)
+        assert brief(asked)[-2:] == [("tool", "red"), ("assistant", "The tool returned: red")]

@@ -12,7 +12,7 @@ from bartack.protocols.ai_sdk import UIMessageStream, Version
 from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
 from bartack.tools import ToolDefinition
 from tests.clients.ui.npm_client import NpmClient, npm_client
-from tests.clients.ui.scripted import HERE, Server, scripted_server, some_runs
+from tests.clients.ui.scripted import HERE, Server, researcher, scripted_server, some_runs
 
 VERSIONS = ("5", "6", "7")
 BUSY = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
@@ -97,19 +97,47 @@ async def test_an_approval_is_asked_for_and_the_decision_continues_the_message(v
         assert len(reply["messages"]) == 2
 
 
-async def test_version_5_is_asked_with_a_data_part_and_answers_with_the_next_request() -> None:
+@pytest.mark.parametrize(
+    ("approved", "outcome"),
+    [(True, ("output-available", "moved 5")), (False, ("output-error", "The call was denied: Too much."))],
+)
+async def test_version_5_is_asked_with_a_data_part_and_answers_with_the_next_request(
+    approved: bool, outcome: tuple[str, str]
+) -> None:
     async with page("5", assistant(ToolCall("c1", "transfer", {"amount": 5})), "Done.") as chat:
         asked = await chat("send", text="Pay")
         question = asked["messages"][-1]["parts"][-1]
         assert (question["type"], question["id"], question["data"]["input"]) == ("data-approval", "c1", {"amount": 5})
-        reply = await chat("decide", approvals=[{"id": "c1", "approved": True}])
+        reply = await chat("decide", approvals=[{"id": "c1", "approved": approved, "reason": "Too much."}])
         assert reply["status"] == "ready"
         assert answer(reply)[1:] == [
-            ("transfer", "output-available", "moved 5"),
+            ("transfer", *outcome),
             ("data-approval",),
             ("step-start",),
             ("text", "Done.", "done"),
         ]
+        stored = await chat.server.client.get("/ai-sdk/v5/chat/trip/messages")
+        assert list(map(comparable, stored[-1]["parts"])) == list(map(comparable, reply["messages"][-1]["parts"]))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_message_instead_of_a_decision_ends_the_run_that_waits_and_is_answered(version: str) -> None:
+    async with page(version, assistant(ToolCall("c1", "transfer", {"amount": 5})), "Then not.") as chat:
+        await chat("send", text="Pay")
+        reply = await chat("send", text="Never mind")
+        assert (reply["status"], answer(reply)) == ("ready", [("step-start",), ("text", "Then not.", "done")])
+        stored = await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages")
+        assert stored[1]["parts"][1]["state"] == "output-error"
+        if version == "5":
+            late = await chat("decide", approvals=[{"id": "c1", "approved": True}])
+            assert "answers no question" in late["error"]
+        else:  # no chunk changes an earlier message of a client
+            assert reply["messages"][1]["parts"][1]["state"] == "approval-requested"
+            late = await chat("approve", id="c1", approved=True)
+            assert (late["status"], len(late["messages"])) == ("ready", 4)
+        assert await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages") == stored
+        await chat.open("trip", stored)
+        assert (await chat("wait"))["messages"] == stored
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -191,7 +219,7 @@ async def test_a_server_that_stops_in_the_middle_of_an_answer_ends_in_an_error(v
         chat.server.model.proceed.set()
 
 
-@pytest.mark.parametrize("version", ["6", "7"])
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_an_answer_can_be_generated_again_and_a_message_edited(version: str) -> None:
     async with page(version, "One.", "Two.", "Three.") as chat:
         first = await chat("send", text="Count")
@@ -227,7 +255,22 @@ def comparable(part: Any) -> Any:
     """A part without what is None or False, which JavaScript leaves out, and without what a client adds for itself."""
     own = ("rawInput", "input") if part.get("state") == "input-streaming" else ("rawInput",)
     kept = {key: value for key, value in part.items() if key not in (*own, "id") and value not in (None, False)}
-    return {**kept, "output": part.get("output"), "input": part.get("input")}
+    return as_numbers({**kept, "output": part.get("output"), "input": part.get("input")})
+
+
+def as_numbers(value: Any) -> Any:
+    """The value with integers as JavaScript has them: it writes large floats as integers, and with fewer digits."""
+    match value:
+        case dict():
+            return {key: as_numbers(item) for key, item in value.items()}
+        case list():
+            return [as_numbers(item) for item in value]
+        case bool():
+            return value
+        case int():
+            return float(value)
+        case _:
+            return value
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -255,3 +298,108 @@ async def test_the_hook_in_react_shows_the_answer_and_asks_for_approval(version:
     assert (page_shown["status"], page_shown["text"]) == ("ready", "PayWait. Done.")
     assert [message["role"] for message in page_shown["messages"]] == ["user", "assistant"]
     assert ("transfer", "output-available", "moved 5") in answer(page_shown)
+
+
+RESEARCH = assistant("Let me ask.", ToolCall("r1", "research", {"prompt": "Will it rain in Oslo?"}))
+LOOK_UP = assistant(ToolCall("s1", "weather", {"city": "Oslo"}))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_steps_of_a_sub_agent_are_preliminary_outputs_and_its_session_is_a_chat(version: str) -> None:
+    tool, inner = researcher(LOOK_UP, f"{HERE} Yes.")
+    async with page(version, RESEARCH, "It does.", more=[tool]) as chat:
+        asking = await chat("send", text="Will it rain?", until="researcher: weather")
+        call = next(part for part in asking["messages"][-1]["parts"] if part["type"] == "dynamic-tool")
+        assert (call["state"], call["preliminary"]) == ("output-available", True)
+        inner.proceed.set()
+        reply = await chat("wait")
+        assert reply["status"] == "ready"
+        assert answer(reply) == [
+            ("step-start",),
+            ("text", "Let me ask.", "done"),
+            ("research", "output-available", f"{HERE} Yes."),
+            ("data-subagent",),
+            ("step-start",),
+            ("text", "It does.", "done"),
+        ]
+        stored = await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages")
+        assert list(map(comparable, stored[-1]["parts"])) == list(map(comparable, reply["messages"][-1]["parts"]))
+        named = reply["messages"][-1]["parts"][3]["data"]
+        assert (named["toolCallId"], named["name"]) == ("r1", "researcher")
+        assert named["sessionId"].startswith("trip/")
+        inside = await chat.server.client.get(f"/ai-sdk/v{version}/chat/{named['sessionId']}/messages")
+        await chat.open(named["sessionId"], inside)
+        assert answer(await chat("wait"))[1] == ("weather", "output-available", {"city": "Oslo", "sky": "rain"})
+
+
+@pytest.mark.parametrize("approved", [True, False])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_call_of_a_sub_agent_is_approved_in_the_outer_chat(version: str, approved: bool) -> None:
+    tool, inner = researcher(assistant(ToolCall("s1", "transfer", {"amount": 5})), LOOK_UP, f"{HERE} Paid.")
+    async with page(version, RESEARCH, "Done.", more=[tool]) as chat:
+        await chat("send", text="Pay")
+        if version == "5":
+            sent = asyncio.create_task(chat("decide", approvals=[{"id": "r1/s1", "approved": approved}]))
+        else:
+            sent = asyncio.create_task(chat("approve", id="r1/s1", approved=approved))
+        await chat.server.watched("trip", by=True)
+        inner.proceed.set()
+        reply = await sent
+        assert reply["status"] == "ready"
+        assert ("research", "output-available", f"{HERE} Paid.") in answer(reply)
+        assert answer(reply)[-1] == ("text", "Done.", "done")
+        stored = await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages")
+        assert list(map(comparable, stored[-1]["parts"])) == list(map(comparable, reply["messages"][-1]["parts"]))
+        results = [result for message in inner.calls[-1].messages for result in message.tool_results]
+        assert [result.is_error for result in results] == [not approved, False]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_model_that_uses_an_id_twice_gets_the_output_of_the_right_call(version: str) -> None:
+    pick = ToolDefinition(name="pick", description="Pick.", parameter_schema={"type": "object"}, deferred=True)
+    calls = [assistant(ToolCall("c1", "pick", {"of": what})) for what in ("car", "roof")]
+    async with page(version, *calls, "Done.", more=[pick]) as chat:
+        reply = await chat("send", text="Paint it")
+        for colour in ("red", "blue"):
+            waiting = reply["messages"][-1]["parts"][-1]
+            assert waiting["state"] == "input-available"
+            reply = await chat("output", toolCallId=waiting["toolCallId"], output=colour)
+            assert reply["status"] == "ready", reply["error"]
+        assert [part[2] for part in answer(reply) if part[0] == "pick"] == ["red", "blue"]
+        assert answer(reply)[-1] == ("text", "Done.", "done")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_first_output_of_a_tool_of_the_page_counts(version: str) -> None:
+    pick = ToolDefinition(name="pick", description="Pick.", parameter_schema={"type": "object"}, deferred=True)
+    async with page(version, assistant(ToolCall("c1", "pick", {})), "Red it is.", more=[pick]) as chat:
+        await chat("send", text="Paint it")
+        await chat.server.client.post("/sessions/trip/requests", type="result", toolCallId="c1", content="red")
+        reply = await chat("output", toolCallId="c1", output="blue")  # too late
+        assert reply["status"] == "ready"
+        assert ("pick", "output-available", "red") in answer(reply)
+        assert answer(reply)[-1] == ("text", "Red it is.", "done")
+
+
+@pytest.mark.parametrize("version", ["6", "7"])
+async def test_two_calls_of_a_sub_agent_are_approved_one_after_the_other(version: str) -> None:
+    pay = [assistant(ToolCall(id, "transfer", {"amount": 5})) for id in ("s1", "s2")]
+    tool, inner = researcher(*pay, "Paid.")
+    async with page(version, RESEARCH, "Done.", more=[tool]) as chat:
+        await chat("send", text="Pay")
+        await chat("approve", id="r1/s1", approved=True)
+        reply = await chat("approve", id="r1/s2", approved=False)  # the client sends both
+        assert (reply["status"], answer(reply)[-1]) == ("ready", ("text", "Done.", "done"))
+        results = [result for message in inner.calls[-1].messages for result in message.tool_results]
+        assert [result.is_error for result in results] == [False, True]
+
+
+async def test_a_decision_about_a_call_that_was_never_asked_for_is_refused() -> None:
+    async with page("5", assistant(ToolCall("c1", "transfer", {"amount": 5})), "Done.") as chat:
+        await chat("send", text="Pay")
+        forged = [{"id": id, "approved": True} for id in ("c1", "c2")]
+        reply = await chat("decide", approvals=forged)
+        assert "'c2' has never been awaiting approval" in reply["error"]
+        assert (await chat.server.client.get("/sessions/trip"))["state"] == "waiting"  # for c1 as well
+        reply = await chat("send", text="Well?", body={"approvals": [{"id": "c1", "approved": True}]})
+        assert "without a new message" in reply["error"]

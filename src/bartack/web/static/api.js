@@ -1,6 +1,12 @@
 // Requests to the server the page came from, and what to say when they fail.
 
 const base = new URL(".", document.baseURI);
+let aheadMs = 0; // the clock of the server, compared with the one here
+
+/** What time it is for the server, whose times the entries have. */
+export function now() {
+  return Date.now() + aheadMs;
+}
 
 export class ApiError extends Error {
   constructor(status, code, message) {
@@ -23,6 +29,17 @@ export function sessionPath(id, rest = "") {
   return `sessions/${id.split("/").map(encodeURIComponent).join("/")}${rest}`;
 }
 
+/** The value of a JSON text. An integer that is too large for a number keeps its digits, so that a call which somebody
+ * approves is shown, and sent back, as it is. */
+export function parse(text) {
+  return JSON.rawJSON && /\d{16}/.test(text) ? JSON.parse(text, exact) : JSON.parse(text);
+}
+
+function exact(_, value, { source }) {
+  const isTooLarge = typeof value === "number" && /^-?\d+$/.test(source) && !Number.isSafeInteger(value);
+  return isTooLarge ? JSON.rawJSON(source) : value;
+}
+
 async function request(path, parameters, options) {
   let response;
   try {
@@ -30,7 +47,9 @@ async function request(path, parameters, options) {
   } catch {
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
-  const value = await response.json().catch(() => ({}));
+  const ahead = Date.parse(response.headers.get("date")) - Date.now();
+  aheadMs = Math.abs(ahead) > 5000 ? ahead : 0; // the header has whole seconds
+  const value = await response.text().then(parse).catch(() => ({}));
   if (!response.ok) {
     const error = value.error ?? {};
     throw new ApiError(response.status, error.code ?? "", error.message ?? `The server answered ${response.status}.`);
@@ -41,3 +60,4 @@ async function request(path, parameters, options) {
 export const get = (path, parameters) => request(path, parameters, {});
 export const post = (path, body) =>
   request(path, {}, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+export const remove = (path) => request(path, {}, { method: "DELETE" });

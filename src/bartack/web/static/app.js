@@ -17,6 +17,7 @@ class BartackApp extends HTMLElement {
     window.addEventListener("keydown", (event) => this.#key(event));
     this.addEventListener("signed-out", () => this.#signedOut());
     this.addEventListener("toggle-list", () => this.#columns.classList.toggle("listing"));
+    this.addEventListener("click", (event) => this.#leaveList(event.target));
     this.addEventListener("toggle-inspector", () => this.#toggleInspector());
     this.addEventListener("listed", () => this.#list.refresh());
     this.addEventListener("changed", () => this.#inspector?.changed());
@@ -42,6 +43,7 @@ class BartackApp extends HTMLElement {
   }
 
   #show() {
+    this.#inspector = null;
     this.#list = h("session-list", {});
     this.#view = h("session-view", {});
     this.#columns = h("div", { class: "columns" }, this.#list, this.#view);
@@ -57,6 +59,12 @@ class BartackApp extends HTMLElement {
     this.#columns.classList.remove("listing");
     this.#list.select(id);
     this.#view.open(id);
+  }
+
+  /** Close the drawer of sessions after a choice in it, even of what is open already, or a click beside it. */
+  #leaveList(target) {
+    const stays = target.closest(".drawer") || (target.closest("session-list") && !target.closest("a, .brand button"));
+    if (!stays) this.#columns?.classList.remove("listing");
   }
 
   #toggleInspector() {
@@ -76,25 +84,28 @@ class BartackApp extends HTMLElement {
     this.#view = null;
     this.replaceChildren(h("main", { class: "words" },
       h("h1", {}, wasUsed ? "This link has been used" : "Not signed in"),
-      h("p", {}, "If ", h("code", {}, "bartack serve"), " runs here, open the link that it has printed last. Each link signs one browser in, once.")));
+      h("p", {}, "If ", h("code", {}, "bartack serve"), " is running, open the last link that it printed. Each link signs in one browser, once.")));
   }
 
   #away(error) {
     this.replaceChildren(h("main", { class: "words" },
       h("h1", {}, "The server cannot be reached"),
-      h("p", {}, `${error.message} Runs continue there if it is only the connection.`),
+      h("p", {}, `${error.message} If only the connection is down, runs continue on the server.`),
       h("button", { onclick: () => this.#start() }, "Try again")));
     setTimeout(() => this.#view || this.#start(), 3000);
   }
 
   #key(event) {
-    if (!this.#view || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!this.#view || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.repeat) return; // a key that is held decides once
+    const field = event.target instanceof Element && event.target.closest("input, textarea, select");
     if (event.key === "Escape") {
       if (this.#columns.classList.contains("listing")) return this.#columns.classList.remove("listing");
-      return void this.#view.stop();
+      if (this.#view.pendingCard()?.back()) return;
+      if (!field || field.matches("#message")) this.#view.stop(); // elsewhere it closes a list, or empties the search
+      return;
     }
-    const target = event.target;
-    if (target instanceof Element && target.closest("input, textarea, select")) return;
+    if (field) return;
     const card = this.#view.pendingCard();
     const act = {
       "/": () => this.#list.focusSearch(),

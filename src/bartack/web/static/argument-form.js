@@ -1,5 +1,6 @@
 // The arguments of a tool call as a form, made from the tool's JSON Schema. What has no field of its own is edited as JSON.
 
+import { parse } from "./api.js";
 import { h } from "./dom.js";
 
 class ArgumentForm extends HTMLElement {
@@ -36,19 +37,16 @@ class ArgumentForm extends HTMLElement {
 
   #input(name, schema, value) {
     const empty = (text) => text === "" && value === undefined;
-    if (schema.enum?.every((one) => typeof one === "string")) {
-      const select = h("select", {}, schema.enum.map((one) => h("option", { value: one, selected: one === value }, one)));
-      return [select, () => select.value];
+    const isKnown = value === undefined || schema.enum?.includes(value);
+    if (isKnown && schema.enum?.every((one) => typeof one === "string")) {
+      const none = value === undefined ? [h("option", {}, "")] : []; // what is not given is not chosen either
+      const select = h("select", {}, none, schema.enum.map((one) => h("option", { value: one, selected: one === value }, one)));
+      return [select, () => (select.selectedIndex < none.length ? undefined : select.value)];
     }
     if (schema.type === "integer" || schema.type === "number") {
       const input = h("input", { type: "text", inputmode: "decimal" });
-      input.value = value ?? "";
-      return [input, () => {
-        if (empty(input.value)) return undefined;
-        const number = Number(input.value);
-        if (input.value.trim() === "" || Number.isNaN(number)) throw new Error(`${name} must be a number.`);
-        return number;
-      }];
+      input.value = value === undefined ? "" : JSON.stringify(value);
+      return [input, () => (empty(input.value) ? undefined : parsed(input.value, /^-?\d/, `${name} must be a number.`))];
     }
     if (schema.type === "string" || typeof value === "string") {
       const isLong = String(value ?? "").length > 60 || String(value ?? "").includes("\n");
@@ -58,14 +56,17 @@ class ArgumentForm extends HTMLElement {
     }
     const input = h("textarea", {});
     input.value = value === undefined ? "" : JSON.stringify(value, null, 2);
-    return [input, () => {
-      if (empty(input.value)) return undefined;
-      try {
-        return JSON.parse(input.value);
-      } catch {
-        throw new Error(`${name} must be JSON.`);
-      }
-    }];
+    return [input, () => (empty(input.value) ? undefined : parsed(input.value, /^/, `${name} must be JSON.`))];
   }
 }
 customElements.define("argument-form", ArgumentForm);
+
+/** The value of a field that looks like this. */
+function parsed(text, pattern, problem) {
+  try {
+    if (pattern.test(text.trim())) return parse(text);
+  } catch {
+    // not JSON
+  }
+  throw new Error(problem);
+}

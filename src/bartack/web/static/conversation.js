@@ -15,6 +15,11 @@ export function extended(branch, entry) {
   return at < 0 ? null : [...branch.slice(0, at + 1), entry];
 }
 
+/** Whether this entry hides the content of another one that may be shown. A queued message is only withdrawn. */
+export function hides(branch, entry) {
+  return entry.kind === "redaction" && branch.find((one) => one.id === entry.payload.entryId)?.kind !== "message_queued";
+}
+
 /** The entry to continue from so that this message is replaced: the one before the run that brought it. */
 export function headBefore(branch, entry) {
   for (let at = branch.indexOf(entry) - 1; at >= 0; at--) {
@@ -132,7 +137,7 @@ function call(entry, shown, calls) {
   const { kind, payload } = entry;
   const item = calls.get(payload.toolCallId) ?? nested(entry, shown, calls);
   if (!item) return;
-  if (kind === "approval_required") Object.assign(item, { state: "ask", question: payload, asked: entry.timestamp });
+  if (kind === "approval_required") Object.assign(item, { state: "ask", question: payload, digest: entry.argumentsDigest, asked: entry.timestamp });
   else if (kind === "approval_decided") {
     const isOpen = payload.decision === "pause" || payload.decision === "resume";
     if (!isOpen) Object.assign(item, { state: payload.decision === "deny" ? "denied" : "pending", decision: payload });
@@ -177,13 +182,10 @@ function notice(entry, shown, calls) {
   } else if (kind === "run_ended" && payload.status === "aborted") say(`The run was stopped (${payload.reason ?? "user"}).`);
 }
 
-/** Whether a run is open at the end of the branch, and what it waits for. */
+/** Whether a run is open at the end of the branch, and what it waits for; null if its start has not been loaded. */
 export function runState(branch) {
-  let isOpen = false;
-  for (const entry of branch) {
-    if (entry.kind === "run_started") isOpen = true;
-    else if (entry.kind === "run_ended") isOpen = false;
-  }
-  if (!isOpen) return "idle";
+  const last = branch.findLast((entry) => entry.kind === "run_started" || entry.kind === "run_ended");
+  if (!last && branch.length && branch[0].kind !== "session_header") return null;
+  if (last?.kind !== "run_started") return "idle";
   return items(branch).some((item) => item.state === "ask") ? "waiting" : "running";
 }

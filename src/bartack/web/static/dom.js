@@ -51,6 +51,11 @@ export function duration(ms) {
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
+/** The id of a session, as far as there is room for it. */
+export function shortId(id) {
+  return id.length > 24 ? `…${id.slice(-8)}` : id;
+}
+
 export function count(number) {
   if (number >= 1_000_000) return `${(number / 1_000_000).toFixed(1)}M`;
   if (number >= 10_000) return `${Math.floor(number / 1000)}k`;

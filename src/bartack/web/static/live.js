@@ -1,58 +1,75 @@
-// The live events of one session. A lost connection comes back by itself, after the last event that arrived.
+// The live events of one session. A lost connection comes back by itself, after the last entry that arrived; the server
+// then sends the answer in progress again.
 
-import { address, get, sessionPath } from "./api.js";
+import { address, get, parse, sessionPath } from "./api.js";
 
 const WAITS_MS = [300, 1000, 2000, 4000];
+const REST_MS = 5000; // browsers have six connections to a server for all of their tabs, so a hidden one gives its own up
 
-/** Follow a session until `close` is called. `on` has entry(entry), answer(change), connected(bool), gone(error). */
-export function follow(id, position, on) {
+/** Follow a session after the entry with this seq, until the function that it returns is called.
+ *
+ * `on` has entry(entry), answer(change), connected(bool), gone(error), and replaced() for a session that is not the one
+ * that was followed: the server has another store now, or an older copy. */
+export function follow(id, seq, on) {
   let source = null;
-  let timer = null;
+  let timer = null; // while it waits for the next attempt, or makes it
+  let resting = null;
   let failures = 0;
-  let closed = false;
 
   function connect() {
-    source = new EventSource(address(sessionPath(id, "/events"), { position, html: 1 }));
-    source.addEventListener("open", () => {
+    timer = null;
+    source = new EventSource(address(sessionPath(id, "/events"), { position: seq, html: 1 }));
+    source.addEventListener("open", () => on.connected(true));
+    source.addEventListener("entry", (event) => {
       failures = 0;
-      on.connected(true);
+      const entry = parse(event.data);
+      seq = entry.seq;
+      on.entry(entry);
     });
-    source.addEventListener("entry", (event) => receive(event, on.entry));
-    source.addEventListener("answer", (event) => receive(event, on.answer));
-    source.addEventListener("failed", (event) => {
-      close();
-      on.gone(JSON.parse(event.data));
+    source.addEventListener("answer", (event) => {
+      failures = 0;
+      on.answer(parse(event.data));
     });
     source.addEventListener("error", () => {
       on.connected(false);
-      source.close(); // by itself it would give up after some errors
-      timer = setTimeout(again, WAITS_MS[Math.min(failures++, WAITS_MS.length - 1)]);
+      leave(); // by itself it would give up after some errors
+      wait();
     });
   }
 
-  function receive(event, handle) {
-    position = event.lastEventId;
-    handle(JSON.parse(event.data));
+  function wait() {
+    timer = setTimeout(again, WAITS_MS[Math.min(failures++, WAITS_MS.length - 1)]);
   }
 
   async function again() {
-    try {
-      await get(sessionPath(id)); // an EventSource does not say why it failed
-    } catch (error) {
-      if (closed) return;
-      if (error.status === 401 || error.status === 404) return on.gone(error);
-      timer = setTimeout(again, WAITS_MS[Math.min(failures++, WAITS_MS.length - 1)]);
-      return;
-    }
-    if (!closed) connect();
+    const own = timer;
+    const found = await get(sessionPath(id)).catch((error) => ({ error })); // an EventSource does not say why it failed
+    if (own !== timer) return; // it was left
+    if (found.error?.status === 401 || found.error?.status === 404) on.gone(found.error);
+    else if (found.error) wait();
+    else if (found.tail.seq < seq) on.replaced();
+    else connect();
   }
 
-  function close() {
-    closed = true;
+  function leave() {
     clearTimeout(timer);
+    timer = null;
     source?.close();
+    source = null;
   }
 
+  function seen() {
+    clearTimeout(resting);
+    if (document.hidden) resting = setTimeout(leave, REST_MS);
+    else if (!source && timer === null) connect();
+  }
+
+  document.addEventListener("visibilitychange", seen);
   connect();
-  return close;
+  seen();
+  return () => {
+    document.removeEventListener("visibilitychange", seen);
+    clearTimeout(resting);
+    leave();
+  };
 }

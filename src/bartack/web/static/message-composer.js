@@ -4,7 +4,7 @@ import { count, h } from "./dom.js";
 
 const PLACEHOLDERS = {
   idle: "Message. Enter sends, Shift+Enter starts a new line.",
-  running: "Sent now, it steers the run before its next step.",
+  running: "Send a message to steer the run before its next step.",
   waiting: "A tool call needs your approval. A message is delivered after that.",
 };
 
@@ -28,7 +28,7 @@ class MessageComposer extends HTMLElement {
   #meter = h("meter", { min: "0", max: "100", "aria-label": "Context used" });
 
   connectedCallback() {
-    const picker = h("input", { type: "file", multiple: true, hidden: true, onchange: () => { this.#attach(picker.files); picker.value = ""; } });
+    const picker = h("input", { type: "file", multiple: true, hidden: true, onchange: () => { this.attach(picker.files); picker.value = ""; } });
     this.#text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
         event.preventDefault();
@@ -36,14 +36,15 @@ class MessageComposer extends HTMLElement {
       }
     });
     this.#text.addEventListener("input", () => this.#grow());
-    this.#text.addEventListener("paste", (event) => this.#attach(event.clipboardData?.files ?? []));
+    this.#text.addEventListener("paste", (event) => this.attach(event.clipboardData?.files ?? []));
     this.addEventListener("dragover", (event) => event.preventDefault());
-    this.addEventListener("drop", (event) => { event.preventDefault(); this.#attach(event.dataTransfer.files); });
+    this.addEventListener("drop", (event) => { event.preventDefault(); this.attach(event.dataTransfer.files); });
     this.#model.addEventListener("change", () => this.#model.value.trim() && this.#emit("switch", this.#model.value.trim()));
     this.replaceChildren(h("div", { class: "column" }, this.#note, this.#wrong, this.#chips, this.#text,
       h("div", { class: "bar" }, this.#model, this.#models, picker,
         h("button", { class: "quiet", onclick: () => picker.click() }, "+ Attach"),
-        h("span", { class: "grow" }), this.#usage, this.#context, this.#meter, this.#stop, this.#queue, this.#send)));
+        h("span", { class: "grow" }), this.#usage, this.#context, this.#meter,
+        h("span", { class: "acts" }, this.#stop, this.#queue, this.#send))));
     this.state("idle");
   }
 
@@ -73,11 +74,13 @@ class MessageComposer extends HTMLElement {
     this.#meter.value = percent ?? 0;
   }
 
-  /** Put an earlier message here to be sent again as a branch; null ends that. */
-  edit(text, head) {
+  /** Put an earlier message here to be sent again as a branch; without a head, as a new one. */
+  edit(text, head, files = []) {
     this.#editing = head === undefined ? null : head;
+    this.#files = files;
+    this.#drawChips();
     this.#note.hidden = this.#editing === null;
-    this.#note.replaceChildren("Editing an earlier message. Sending it begins a branch.",
+    this.#note.replaceChildren("Editing an earlier message. Sending it starts a branch.",
       h("button", { class: "quiet", onclick: () => this.edit("") }, "Cancel"));
     this.#text.value = text;
     this.#grow();
@@ -100,19 +103,20 @@ class MessageComposer extends HTMLElement {
   unsent(reason) {
     const lost = this.#outbox;
     this.#outbox = [];
-    this.#files = [...lost.flatMap((message) => message.attachments), ...this.#files];
-    this.#drawChips();
-    this.edit([...lost.map((message) => message.text), this.#text.value].filter(Boolean).join("\n"), lost[0].head ?? undefined);
+    const texts = [...lost.map((message) => message.text), this.#text.value];
+    const files = [...lost.flatMap((message) => message.attachments), ...this.#files];
+    this.edit(texts.filter(Boolean).join("\n"), lost[0].head ?? undefined, files);
     this.failed(reason);
   }
 
-  #attach(files) {
-    const chosen = [...files]; // the list is emptied together with its field
-    this.#reading = this.#reading.then(() => this.#read(chosen));
+  /** Add files, or a promise of some. What is sent waits for them. */
+  attach(files) {
+    const chosen = files instanceof Promise ? files : [...files]; // a list is emptied together with its field
+    this.#reading = this.#reading.then(() => this.#read(chosen)).catch((error) => this.failed(error.message));
   }
 
   async #read(files) {
-    for (const file of files) {
+    for (const file of await files) {
       const bytes = new Uint8Array(await file.arrayBuffer());
       let binary = "";
       for (let at = 0; at < bytes.length; at += 32768) binary += String.fromCharCode(...bytes.subarray(at, at + 32768));
@@ -131,8 +135,6 @@ class MessageComposer extends HTMLElement {
     const text = this.#text.value;
     if (!text.trim() && !this.#files.length) return;
     this.#outbox.push({ how, text, attachments: this.#files, head: this.#editing, model: this.#model.value.trim() });
-    this.#files = [];
-    this.#drawChips();
     this.edit("");
     if (this.#outbox.length === 1) this.#emit("submit-message", this.#outbox[0]);
   }

@@ -1,6 +1,6 @@
 // Why the session is as it is: the run over time, entries as stored, the views, the request of a model call, the states.
 
-import { get, sessionPath } from "./api.js";
+import { get, now, sessionPath } from "./api.js";
 import { count, duration, h, s } from "./dom.js";
 import { stateDiagram } from "./state-diagram.js";
 import { bars, runs } from "./timeline.js";
@@ -61,7 +61,10 @@ class RunInspector extends HTMLElement {
     if (!branch.length) return this.#pane.replaceChildren(h("p", { class: "hint" }, "Nothing to inspect yet."));
     const draw = { Timeline: () => this.#timeline(branch), Entries: () => this.#entries(branch), Views: () => this.#views(), Request: () => this.#request(branch), State: () => this.#states() }[this.#tab];
     const shown = await Promise.resolve(draw()).catch((error) => [h("p", { class: "notice bad" }, error.message)]);
-    if (turn === this.#turn) this.#pane.replaceChildren(...shown);
+    if (turn !== this.#turn) return;
+    this.#pane.replaceChildren(...shown);
+    for (const lit of this.#pane.querySelectorAll(".lit")) lit.scrollIntoView({ block: "nearest", inline: "center" });
+    this.#pane.scrollTop = 0;
   }
 
   // -- the run over time
@@ -72,12 +75,19 @@ class RunInspector extends HTMLElement {
     const chosen = all.find((one) => one[0].runId === this.#run) ?? all.at(-1);
     const choose = h("select", { "aria-label": "Run", onchange: (event) => { this.#run = event.target.value; this.#draw(); } },
       all.map((one, at) => h("option", { value: at === all.length - 1 ? "" : one[0].runId, selected: one === chosen }, `Run ${at + 1}, ${new Date(one[0].timestamp).toLocaleTimeString()}`)));
-    return [choose, ...this.#lanes(chosen)];
+    const lanes = h("div", {}, this.#lanes(chosen));
+    clearInterval(this.#ticking);
+    this.#ticking = setInterval(() => {
+      const isLive = lanes.isConnected && chosen.at(-1).kind !== "run_ended";
+      isLive ? lanes.replaceChildren(...this.#lanes(chosen)) : clearInterval(this.#ticking);
+    }, 1000);
+    return [choose, lanes];
   }
   #run = ""; // the last one, if empty
+  #ticking = null;
 
   #lanes(entries) {
-    const shown = bars(entries, Date.now());
+    const shown = bars(entries, now());
     const total = Math.max(1, ...shown.map((bar) => bar.end));
     const axis = h("div", { class: "axis" }, h("span", {}), h("div", {}, [0, 0.5, 1].map((part) => h("span", {}, duration(total * part)))), h("span", {}));
     const lanes = shown.map((bar) => h("div", { class: "lane" }, h("span", { title: bar.name }, bar.name), track(bar, total), h("em", {}, duration(bar.end - bar.start))));
@@ -100,7 +110,7 @@ class RunInspector extends HTMLElement {
     const kept = compaction ? branch.findIndex((entry) => entry.id === compaction.payload.firstKeptEntryId) : -1;
     return branch.map((entry, at) => {
       const isLeftOut = compaction && at < kept;
-      const { html, ...stored } = entry;
+      const { html, argumentsDigest, ...stored } = entry;
       const details = h("details", { class: isLeftOut ? "entry left-out" : "entry", open: this.#open.has(entry.id), ontoggle: () => fill() },
         h("summary", {}, h("span", {}, String(entry.seq)), h("span", {}, entry.kind), isLeftOut ? h("span", { class: "hint" }, "left out by compaction") : "",
           h("time", {}, new Date(entry.timestamp).toLocaleTimeString())));
@@ -138,7 +148,7 @@ class RunInspector extends HTMLElement {
     const request = await get(sessionPath(this.view.session, `/entries/${chosen.id}/request`));
     const losses = request.losses.map((loss) => h("li", {}, `${loss.what} (${loss.where}): ${loss.why}`));
     const { compacted, trimmed } = request;
-    const how = request.isExact ? "As it was sent." : "Rebuilt with the instructions and tools that the agent has now; the run did not keep its own.";
+    const how = request.isExact ? "As it was sent." : "Rebuilt with the agent's current instructions and tools; the run did not keep its own.";
     return [choose, h("p", { class: request.isExact ? "hint" : "hint rebuilt" }, how),
       h("div", { class: "note" }, h("b", {}, "Loss report. "), losses.length ? h("ul", {}, losses) : "The format can express everything."),
       compacted ? h("details", { class: "note" }, h("summary", {}, h("b", {}, "Compaction. "), `Entries before ${compacted.before} were left out, and this summary sent instead.`), h("div", { class: "plain" }, compacted.summary)) : "",

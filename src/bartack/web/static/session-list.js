@@ -1,16 +1,18 @@
 // The sessions: live ones first, then by day; with a search.
 
 import { get } from "./api.js";
-import { h } from "./dom.js";
+import { h, shortId } from "./dom.js";
 import "./worker-status.js";
 
 const EVERY_MS = 4000;
+const MOST = 200; // sessions of one request
 const WORDS = { running: "running", waiting: "needs approval", interrupted: "interrupted", idle: "" };
 const MARK = "M2 12 5 2 8 12 11 2 14 12 17 2 20 12 23 2";
 
 class SessionList extends HTMLElement {
   #current = "";
   #query = "";
+  #shown = ""; // the query whose sessions are shown
   #cursor = null;
   #sessions = [];
   #timer = null;
@@ -50,10 +52,14 @@ class SessionList extends HTMLElement {
   async refresh(cursor = null) {
     const query = this.#query;
     try {
-      const page = await get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(200, this.#sessions.length)), cursor, query });
+      const page = await get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(MOST, this.#sessions.length)), cursor, query });
       if (query !== this.#query) return; // another search has begun
-      this.#sessions = cursor ? [...this.#sessions, ...page.items] : page.items;
-      this.#cursor = page.cursor;
+      const isBeginning = !cursor && this.#sessions.length > MOST && query === this.#shown; // the rest stays as it is
+      const known = new Set(page.items.map((session) => session.id));
+      const others = this.#sessions.filter((session) => !known.has(session.id));
+      this.#sessions = cursor ? [...others, ...page.items] : isBeginning ? [...page.items, ...others] : page.items;
+      if (!isBeginning) this.#cursor = page.cursor;
+      this.#shown = query;
       this.#draw();
     } catch {
       // the conversation says so when the server is away
@@ -61,6 +67,7 @@ class SessionList extends HTMLElement {
   }
 
   #draw() {
+    const hasSeveralAgents = new Set(this.#sessions.map(agentOf)).size > 1;
     const groups = new Map([["Live", []]]);
     for (const session of this.#sessions) {
       const name = ["idle", "interrupted"].includes(session.state) ? day(new Date(session.updated)) : "Live";
@@ -71,24 +78,29 @@ class SessionList extends HTMLElement {
     this.#lists.replaceChildren(
       ...[...groups].filter(([, all]) => all.length).flatMap(([name, all]) => [
         h("h2", {}, name),
-        h("ul", {}, all.map((session) => h("li", {}, this.#link(session)))),
+        h("ul", {}, all.map((session) => h("li", {}, this.#link(session, hasSeveralAgents)))),
       ]),
       this.#sessions.length ? "" : h("p", { class: "hint" }, this.#query ? "Nothing found." : "No sessions yet."),
       this.#cursor ? h("button", { class: "quiet", onclick: () => this.refresh(this.#cursor) }, "More") : "");
     if (focused) this.#lists.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  #link(session) {
+  #link(session, hasSeveralAgents) {
     const isCurrent = session.id === this.#current;
     const state = WORDS[session.state];
     const viewers = session.viewers > 1 ? `${session.viewers} viewers` : "";
-    const details = [state, viewers, session.state === "idle" && session.spend?.costUsd ? `$${session.spend.costUsd.toFixed(2)}` : ""];
+    const cost = session.state === "idle" && session.spend?.costUsd ? `$${session.spend.costUsd.toFixed(2)}` : "";
+    const details = [state, viewers, hasSeveralAgents && agentOf(session), cost, session.directory];
     return h("a", { href: `#session=${encodeURIComponent(session.id)}`, "aria-current": isCurrent ? "page" : null },
-      session.title || session.id,
+      session.title || `Untitled ${shortId(session.id)}`,
       h("small", {}, state ? h("span", { class: `dot ${session.state}`, "aria-hidden": "true" }) : "", details.filter(Boolean).join(" · ")));
   }
 }
 customElements.define("session-list", SessionList);
+
+function agentOf(session) {
+  return session.origin ?? session.agent ?? "bartack";
+}
 
 function day(date) {
   const today = new Date();

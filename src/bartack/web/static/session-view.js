@@ -1,13 +1,14 @@
 // The conversation of one session, live.
 
-import { get, post, sessionPath } from "./api.js";
-import { endsAnswer, extended, headBefore, items, runState } from "./conversation.js";
-import { duration, h, rendered, textBlocks } from "./dom.js";
+import { get, post, remove, sessionPath } from "./api.js";
+import { endsAnswer, extended, headBefore, hides, items, runState } from "./conversation.js";
+import { duration, h, rendered, shortId, textBlocks, visible } from "./dom.js";
 import { follow } from "./live.js";
-import { fileList } from "./tool-card.js";
+import { download, fileList } from "./tool-card.js";
 import "./message-composer.js";
 
 const PAGE = 200;
+const RETRY_MS = 2000;
 
 class SessionView extends HTMLElement {
   #id = "";
@@ -21,18 +22,19 @@ class SessionView extends HTMLElement {
   #refreshing = null;
   #shown = new Map();
   #live = [];
-  #digests = new Map();
+  #allowed = h("div", { class: "banner allowed", hidden: true });
   #title = h("h1", {});
   #name = h("span", { class: "id" });
   #branches = h("span", { class: "branches" });
   #banner = h("div", { class: "banner", role: "status", hidden: true });
-  #interrupted = h("div", { class: "banner", role: "status", hidden: true }, "The program that had started this run is gone. Write a message to continue from here.");
+  #interrupted = h("div", { class: "banner", role: "status", hidden: true }, "The program that started this run is gone. Send a message to continue from here.");
   #more = h("button", { class: "quiet", onclick: () => this.#loadEarlier() }, "Show earlier");
   #list = h("div", { class: "column", role: "log", "aria-label": "Conversation" });
   #answer = h("div", { class: "column answer", "aria-live": "off" });
   #talk = h("div", { class: "talk", tabindex: "0", "aria-label": "Conversation" });
   #composer = h("message-composer", {});
   #opening = null;
+  #turn = 0; // of opening: whatever was requested before the last one is not shown any more
 
   connectedCallback() {
     const drawer = h("button", { class: "quiet drawer", onclick: () => this.#emit("toggle-list") }, "☰ Sessions");
@@ -41,15 +43,19 @@ class SessionView extends HTMLElement {
     let wasAtEnd = true;
     this.#talk.addEventListener("scroll", () => { wasAtEnd = this.#isAtEnd(); });
     new ResizeObserver(() => wasAtEnd && this.#toEnd()).observe(this.#talk);
-    const main = h("main", {}, h("header", { class: "top" }, drawer, this.#title, this.#name, inspect, this.#branches), this.#banner, this.#interrupted, this.#talk, this.#composer);
+    const main = h("main", {}, h("header", { class: "top" }, drawer, this.#title, this.#name, inspect, this.#branches), this.#banner, this.#interrupted, this.#allowed, this.#talk, this.#composer);
     this.replaceChildren(main);
     this.addEventListener("submit-message", (event) => this.#send(event.detail));
     this.addEventListener("stop", () => this.stop());
     this.addEventListener("switch", (event) => this.#switch(event.detail));
-    this.addEventListener("decide", (event) => this.#decide(event.detail));
+    this.addEventListener("decide", (event) => {
+      if (event.target.contains(document.activeElement)) this.#talk.focus(); // its buttons are about to go
+      this.#decide(event.detail);
+    });
   }
 
   disconnectedCallback() {
+    this.#turn++;
     this.#close?.();
   }
 
@@ -72,58 +78,74 @@ class SessionView extends HTMLElement {
   }
 
   async #open(id, head) {
+    const turn = ++this.#turn;
     this.#close?.();
     this.#close = null;
+    if (id !== this.#id) { // what is known of the last one
+      this.#title.textContent = "";
+      this.#name.textContent = shortId(id);
+      this.#branches.replaceChildren();
+    }
     this.#id = id;
     this.#head = head;
     this.#branch = [];
     this.#earlier = null;
     this.#details = {};
     this.#interrupted.hidden = true;
+    this.#allowed.hidden = true;
     this.#shown.clear();
-    this.#digests.clear();
     this.#list.replaceChildren();
     this.#clearAnswer();
     this.#say("");
-    this.#models = (await get("models").catch(() => ({ items: [] }))).items.map((one) => one.name);
+    const models = await get("models").catch(() => ({ items: [] }));
+    if (turn !== this.#turn) return;
+    this.#models = models.items.map((one) => one.name);
     if (!id) {
       this.#title.textContent = "New session";
-      this.#name.textContent = "";
-      this.#branches.replaceChildren();
+      document.title = "Bartack";
       this.#list.replaceChildren(h("p", { class: "empty" }, "Write a message to start a session."));
       this.#composer.state("idle");
       this.#composer.details({ model: this.#models[0] }, this.#models);
       this.#composer.focus();
+      this.#emit("changed");
       return;
     }
     try {
       const page = await get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: PAGE, html: 1, head });
-      if (id !== this.#id) return;
+      if (turn !== this.#turn) return;
       this.#branch = page.items;
       this.#earlier = page.cursor;
       this.#draw(true);
-      await this.#refresh();
-      this.#follow(page.items.at(-1)?.seq ?? 0);
+      await this.#loadDetails();
+      if (turn === this.#turn) this.#follow(head ? this.#details.tail.seq : page.items.at(-1)?.seq ?? 0);
     } catch (error) {
+      if (turn !== this.#turn) return;
+      this.#title.textContent = document.title = error.status === 404 ? "Not found" : "Bartack";
+      this.#composer.details({ model: this.#models[0] }, this.#models);
       this.#gone(error);
+      if (error.status === 0 || error.status >= 429) setTimeout(() => turn === this.#turn && this.open(id, head), RETRY_MS);
     }
   }
 
   #follow(seq) {
-    this.#close = follow(this.#id, String(this.#head ? this.#details.tail.seq : seq), {
+    this.#close = follow(this.#id, seq, {
       entry: (entry) => {
         if (this.#head) {
           return this.#say("There is something new on another branch.", false, ["Show it", () => this.open(this.#id)]);
         }
         if (endsAnswer(entry)) this.#clearAnswer();
-        const branch = extended(this.#branch, entry);
+        const branch = hides(this.#branch, entry) ? null : extended(this.#branch, entry);
         if (branch === null) return this.open(this.#id);
         this.#branch = branch;
         this.#draw();
         this.#refreshSoon();
       },
       answer: (change) => this.#head || this.#grow(change),
-      connected: (is) => this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.", !is),
+      replaced: () => this.open(this.#id),
+      connected: (is) => {
+        this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.", !is);
+        if (is) this.#composer.failed("");
+      },
       gone: (error) => this.#gone(error),
     });
   }
@@ -131,7 +153,7 @@ class SessionView extends HTMLElement {
   #gone(error) {
     if (error.status === 401) return this.#emit("signed-out");
     const isMissing = error.status === 404 || error.code === "not_found";
-    this.#say(isMissing ? "This session does not exist any more, or is not yours." : error.message, true);
+    this.#say(isMissing ? "This session no longer exists, or is not yours." : error.message, true);
   }
 
   #say(text, isBad = false, action = null) {
@@ -148,19 +170,31 @@ class SessionView extends HTMLElement {
     }, 250);
   }
 
-  async #refresh() {
-    const id = this.#id;
-    const details = await get(sessionPath(id), { head: this.#head }).catch(() => null);
-    if (!details || id !== this.#id) return;
+  #refresh() {
+    return this.#loadDetails().catch(() => {}); // the live events show that the connection is lost
+  }
+
+  async #loadDetails() {
+    const [id, turn] = [this.#id, this.#turn];
+    const details = await get(sessionPath(id), { head: this.#head });
+    if (turn !== this.#turn) return;
     this.#details = details;
     this.#interrupted.hidden = details.state !== "interrupted";
+    this.#showAllowed(details.allowed);
     this.#showState();
     this.#title.textContent = details.title || "Untitled";
     document.title = `${details.title || id} · Bartack`;
-    this.#name.textContent = id.length > 24 ? `…${id.slice(-8)}` : id;
+    this.#name.textContent = [shortId(id), details.directory].filter(Boolean).join(" · ");
     this.#composer.details(details, this.#models);
     this.#drawBranches();
     this.#emit("changed");
+  }
+
+  #showAllowed(texts) {
+    this.#allowed.hidden = !texts.length;
+    const again = () => remove(sessionPath(this.#id, "/allowed")).then(() => this.#refresh(), (error) => this.#composer.failed(error.message));
+    this.#allowed.replaceChildren(visible(`Allowed here without asking, until the server stops: ${texts.join("; ")}.`),
+      h("button", { class: "quiet", onclick: again }, "Ask again"));
   }
 
   #drawBranches() {
@@ -187,14 +221,15 @@ class SessionView extends HTMLElement {
     });
     while (this.#list.children.length > elements.length) this.#list.lastChild.remove();
     this.#showState();
-    if (shown.some((item) => item.state === "ask")) this.#loadDigests();
+    if (shown.some((item) => item.state === "ask")) this.#loadRules();
     if (wasAtEnd) this.#toEnd();
     this.#emit("changed");
   }
 
   /** What the run does, as far as the composer has to know. */
   #runState() {
-    return !this.#id || this.#head || this.#details.state === "interrupted" ? "idle" : runState(this.#branch);
+    if (!this.#id || this.#head || this.#details.state === "interrupted") return "idle";
+    return runState(this.#branch) ?? this.#details.state ?? "idle";
   }
 
   #showState() {
@@ -219,14 +254,17 @@ class SessionView extends HTMLElement {
   #made(item) {
     switch (item.type) {
       case "you": {
-        const edit = () => this.#composer.edit(item.text, headBefore(this.#branch, item.entry));
+        const edit = () => {
+          this.#composer.edit(item.text, headBefore(this.#branch, item.entry));
+          this.#composer.attach(Promise.all(item.files.filter((file) => !file.url).map((file) => download(file, this.#id))));
+        };
         return h("div", { class: item.queued ? "you queued" : "you" },
           item.files.length ? fileList(item.files, this.#id) : "",
           item.queued ? h("div", { class: "hint" }, item.queued === "steer" ? "Delivered at the next step" : "Delivered when the run would end") : "",
           h("div", { class: "text" }, textBlocks(item.blocks, item.text)),
           item.queued
-            ? h("button", { class: "quiet edit", onclick: () => this.#request({ type: "redact", entryId: item.entry.id }) }, "Withdraw")
-            : h("button", { class: "quiet edit", onclick: edit, "aria-label": "Edit this message" }, "Edit"));
+            ? h("button", { class: "quiet edit", onclick: () => this.#act({ type: "redact", entryId: item.entry.id }) }, "Withdraw")
+            : this.#isPrompt(item.entry) ? h("button", { class: "quiet edit", onclick: edit, "aria-label": "Edit this message" }, "Edit") : "");
       }
       case "say":
         return h("div", { class: "say" }, textBlocks(item.blocks, item.text));
@@ -240,6 +278,12 @@ class SessionView extends HTMLElement {
       default:
         return h("div", { class: item.isBad ? "notice bad" : "notice" }, item.text);
     }
+  }
+
+  /** Whether a run began with this message. One that joined a live run was requested earlier, on the same branch, so
+   * that a branch before it would deliver it again. */
+  #isPrompt(entry) {
+    return !entry.payload.meta?.requestId;
   }
 
   #grow(change) {
@@ -286,8 +330,9 @@ class SessionView extends HTMLElement {
   }
 
   async #loadEarlier() {
-    const height = this.#talk.scrollHeight;
-    const page = await get(sessionPath(this.#id, "/entries"), { before: this.#branch[0].seq, limit: PAGE, html: 1, head: this.#head });
+    const [turn, before, height] = [this.#turn, this.#branch[0].seq, this.#talk.scrollHeight];
+    const page = await get(sessionPath(this.#id, "/entries"), { before, limit: PAGE, html: 1, head: this.#head }).catch(() => null);
+    if (!page || turn !== this.#turn || before !== this.#branch[0].seq) return;
     this.#branch = [...page.items, ...this.#branch];
     this.#earlier = page.cursor;
     this.#draw();
@@ -331,31 +376,37 @@ class SessionView extends HTMLElement {
     return post(sessionPath(this.#id, "/requests"), body);
   }
 
+  /** A request whose effect shows by itself. */
+  #act(body) {
+    return this.#request(body).catch((error) => this.#composer.failed(error.message));
+  }
+
   async stop() {
-    if (this.#runState() !== "idle") {
-      await this.#request({ type: "abort", reason: "user" }).catch((error) => this.#composer.failed(error.message));
-    }
+    if (this.#runState() !== "idle") await this.#act({ type: "abort", reason: "user" });
   }
 
   async #switch(model) {
-    if (!this.#id || model === this.#details.model) return;
-    await this.#request({ type: "switch", model }).catch((error) => this.#composer.failed(error.message));
+    if (this.#id && model !== this.#details.model) await this.#act({ type: "switch", model });
   }
 
-  /** The digests of what is shown, so that a decision counts for exactly these arguments. */
-  async #loadDigests() {
-    const page = await get(sessionPath(this.#id, "/requests")).catch(() => ({ items: [] }));
-    for (const one of page.items) if (one.type === "approval") this.#digests.set(one.toolCallId, one.argumentsDigest);
+  /** What can be allowed from now on, together with each approval. */
+  async #loadRules() {
+    const turn = this.#turn;
+    const page = await get(sessionPath(this.#id, "/requests"), { limit: PAGE }).catch(() => ({ items: [] }));
+    if (turn !== this.#turn) return;
+    for (const one of page.items) {
+      if (one.type === "approval") this.#shown.get(`call/${one.toolCallId}`)?.offer(one.rules);
+    }
   }
 
-  async #decide({ toolCallId, decision, arguments: args }) {
-    if (!this.#digests.has(toolCallId)) await this.#loadDigests();
-    const body = { type: "decide", toolCallId, decision, argumentsDigest: this.#digests.get(toolCallId) };
+  async #decide(decision) {
+    const turn = this.#turn;
     try {
-      await this.#request(args === undefined ? body : { ...body, arguments: args });
+      await this.#request({ type: "decide", ...decision });
     } catch (error) {
+      if (turn !== this.#turn) return; // another session may have a call with the same id
       this.#composer.failed(error.message);
-      const card = this.#shown.get(`call/${toolCallId}`);
+      const card = this.#shown.get(`call/${decision.toolCallId}`);
       const item = card?.item;
       if (item) card.show({ ...item, retry: Date.now() }, this.#id);
     }

@@ -1,15 +1,17 @@
-// What a sub-agent does, inside the card of the call that runs it: its own session, live while it is open.
+// What a sub-agent does, inside the card of the call that runs it: its own session. It is read again and again while it
+// is open, because browsers have few connections for live events.
 
 import { get, sessionPath } from "./api.js";
-import { extended, items, runState } from "./conversation.js";
+import { extended, hides, items, runState } from "./conversation.js";
 import { h, textBlocks } from "./dom.js";
-import { follow } from "./live.js";
+
+const EVERY_MS = 1500;
 
 class SubAgent extends HTMLElement {
   #session = "";
   #branch = [];
   #cards = new Map();
-  #close = null;
+  #turn = 0; // of reading
   #list = h("div", { class: "inner" });
   #details = h("details", {}, h("summary", {}, "Sub-agent"), this.#list);
 
@@ -29,29 +31,26 @@ class SubAgent extends HTMLElement {
   }
 
   #stop() {
-    this.#close?.();
-    this.#close = null;
+    this.#turn++;
   }
 
   async #load() {
-    this.#stop();
-    try {
-      const page = await get(sessionPath(this.#session, "/entries"), { before: 2 ** 52, limit: 200, html: 1 });
-      this.#branch = page.items;
-    } catch (error) {
-      return this.#list.replaceChildren(h("p", { class: "hint" }, error.status === 404 ? "Its session is not available here." : error.message));
-    }
-    this.#draw();
-    if (runState(this.#branch) === "idle") return; // it has ended
-    this.#close = follow(this.#session, String(this.#branch.at(-1)?.seq ?? 0), {
-      entry: (entry) => {
+    const turn = ++this.#turn;
+    this.#branch = [];
+    do {
+      const place = this.#branch.length ? { cursor: this.#branch.at(-1).seq } : { before: 2 ** 52 };
+      const page = await get(sessionPath(this.#session, "/entries"), { ...place, limit: 200, html: 1 }).catch((error) => ({ error }));
+      if (turn !== this.#turn) return;
+      if (page.error?.status === 404) {
+        return this.#list.replaceChildren(h("p", { class: "hint" }, "Its session is not available here."));
+      }
+      for (const entry of page.items ?? []) {
+        if (place.cursor && hides(this.#branch, entry)) return this.#load();
         this.#branch = extended(this.#branch, entry) ?? this.#branch;
-        this.#draw();
-      },
-      answer: () => {},
-      connected: () => {},
-      gone: () => this.#stop(),
-    });
+      }
+      this.#draw();
+      await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
+    } while (turn === this.#turn && runState(this.#branch) !== "idle");
   }
 
   #draw() {

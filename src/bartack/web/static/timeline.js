@@ -19,7 +19,8 @@ function firstToken(payload, at) {
   return starts.length ? Math.min(...starts.map(at)) : undefined;
 }
 
-/** The bars of one run: {name, kind, start, end, first}, in milliseconds since its start; an open one ends `now`. */
+/** The bars of one run: {name, kind, start, end, first}, in milliseconds since its start; an open one ends `now`. While
+ * no tool runs and nobody is asked, a model call is open. */
 export function bars(entries, now) {
   const zero = new Date(entries[0].timestamp).getTime();
   const at = (time) => new Date(time).getTime() - zero;
@@ -44,7 +45,10 @@ export function bars(entries, now) {
       for (const part of payload.parts) close(part.payload.toolCallId, at(entry.timestamp), hasFailed(part.payload));
     }
   }
-  for (const bar of open.values()) shown.push({ ...bar, end: entries.at(-1).kind === "run_ended" ? at(entries.at(-1).timestamp) : now - zero });
+  const last = entries.at(-1);
+  if (last.kind !== "run_ended" && !open.size) open.set("model", { name: `model ${model + 1}`, kind: "model", start: at(last.timestamp) });
+  const end = last.kind === "run_ended" ? at(last.timestamp) : Math.max(now - zero, at(last.timestamp));
+  for (const bar of open.values()) shown.push({ ...bar, end });
   return shown.sort((one, two) => one.start - two.start);
 
   function close(key, end, isFailed) {

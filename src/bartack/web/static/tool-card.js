@@ -1,6 +1,6 @@
 // One tool call for its whole life: growing arguments, approval, running, result.
 
-import { address, sessionPath } from "./api.js";
+import { address, now, sessionPath } from "./api.js";
 import { duration, h, visible } from "./dom.js";
 import "./argument-form.js";
 import "./sub-agent.js";
@@ -14,6 +14,8 @@ class ToolCard extends HTMLElement {
   #session = "";
   #isOpen = false;
   #isEditing = false;
+  #rules = []; // what can be allowed from now on
+  #isAllowing = false;
   #ticking = null;
   #inner = null; // what its sub-agent does
 
@@ -21,7 +23,7 @@ class ToolCard extends HTMLElement {
     if (this.#item && JSON.stringify(this.#item) === JSON.stringify(item)) return;
     this.#item = item;
     this.#session = session;
-    if (item.state !== "ask") this.#isEditing = false;
+    if (item.state !== "ask") this.#isEditing = this.#isAllowing = false;
     this.#draw();
   }
 
@@ -35,6 +37,13 @@ class ToolCard extends HTMLElement {
 
   disconnectedCallback() {
     clearInterval(this.#ticking);
+  }
+
+  /** Offer to allow calls like this one from now on. */
+  offer(rules) {
+    if (JSON.stringify(rules) === JSON.stringify(this.#rules)) return;
+    this.#rules = rules;
+    if (!this.#isEditing) this.#draw();
   }
 
   edit() {
@@ -52,7 +61,7 @@ class ToolCard extends HTMLElement {
     const fold = isOver && { "aria-expanded": String(this.#isOpen), onclick: () => this.#fold() };
     const head = h(isOver ? "button" : "div", { class: "head", ...fold },
       h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[item.state]),
-      h("b", {}, item.name),
+      h("b", {}, visible(item.name)),
       h("span", { class: "brief" }, brief(item)),
       h("span", { class: "state" }, this.#stateText()));
     this.replaceChildren(head, ...this.#body());
@@ -62,8 +71,9 @@ class ToolCard extends HTMLElement {
     const item = this.#item;
     if (item.state === "ask") return `waiting ${since(item.asked)}`;
     if (item.state === "running" && item.started) return `running ${since(item.started)}`;
-    const took = item.took === null || item.took === undefined ? "" : ` · ${duration(item.took)}`;
-    const word = item.exitCode ? `exit ${item.exitCode}` : item.errorCode?.replaceAll("_", " ") ?? WORDS[item.state];
+    const took = item.took ? ` · ${duration(item.took)}` : "";
+    const error = item.errorCode?.replace(/^tool_/, "").replaceAll("_", " ");
+    const word = item.exitCode ? `exit ${item.exitCode}` : error ?? WORDS[item.state];
     return `${word}${took}`;
   }
 
@@ -94,20 +104,46 @@ class ToolCard extends HTMLElement {
 
   *#question() {
     const item = this.#item;
-    if (item.question.reason) yield h("div", { class: "why" }, item.question.reason);
+    if (item.question.reason) yield h("div", { class: "why" }, visible(item.question.reason));
     if (this.#isEditing) {
       const form = h("argument-form", {});
       form.show(item.question.parameters ?? {}, item.question.arguments);
       form.addEventListener("decided", (event) => this.#decide("modify_args", event.detail));
-      form.addEventListener("cancelled", () => { this.#isEditing = false; this.#draw(); });
+      form.addEventListener("cancelled", () => this.back());
       yield form;
       return;
     }
-    yield preview(item.name, item.question.arguments);
+    yield preview(item.question.arguments);
+    if (this.#isAllowing) {
+      yield this.#allowing();
+      return;
+    }
     yield h("div", { class: "acts" },
       h("button", { class: "go", onclick: () => this.#decide("approve") }, "Approve ", h("kbd", {}, "A")),
       h("button", { onclick: () => this.edit() }, "Edit ", h("kbd", {}, "E")),
-      h("button", { onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")));
+      h("button", { onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")),
+      this.#rules.length ? h("button", { onclick: () => this.#allow(true) }, "Always…") : "");
+  }
+
+  /** Leave the form or the list of rules; false if neither is there. */
+  back() {
+    if (!this.#isEditing && !this.#isAllowing) return false;
+    this.#isEditing = false;
+    this.#allow(false);
+    return true;
+  }
+
+  #allow(is) {
+    this.#isAllowing = is;
+    this.#draw();
+    this.querySelector(is ? ".allow button" : ".acts button")?.focus();
+  }
+
+  #allowing() {
+    return h("div", { class: "allow", role: "group", "aria-label": "Approve, and allow without asking" },
+      h("div", { class: "hint" }, "Approve, and from now on allow without asking, in this session until the server stops:"),
+      ...this.#rules.map((rule) => h("button", { onclick: () => this.#decide("approve", undefined, rule.scope) }, visible(rule.text))),
+      h("button", { class: "quiet", onclick: () => this.#allow(false) }, "Back"));
   }
 
   #fold() {
@@ -131,8 +167,9 @@ class ToolCard extends HTMLElement {
     this.#decide(decision);
   }
 
-  #decide(decision, args) {
-    const detail = { toolCallId: this.#item.id, decision, arguments: args };
+  #decide(decision, args, always) {
+    const { id: toolCallId, digest: argumentsDigest } = this.#item; // what is shown is what counts
+    const detail = { toolCallId, argumentsDigest, decision, arguments: args, always };
     this.dispatchEvent(new CustomEvent("decide", { bubbles: true, detail }));
     for (const button of this.querySelectorAll("button")) button.disabled = true;
   }
@@ -153,19 +190,23 @@ function brief(item) {
 }
 
 function since(time) {
-  return duration(Math.max(1000, Math.floor((Date.now() - new Date(time)) / 1000) * 1000)).replace(".0 s", " s");
+  return duration(Math.max(1000, Math.floor((now() - new Date(time)) / 1000) * 1000)).replace(".0 s", " s");
 }
 
-/** What will happen: a diff for an edit, the exact command, every argument of anything else. */
-function preview(name, given) {
-  if (typeof given.old === "string" && typeof given.new === "string") {
-    return h("pre", { tabindex: "0", "aria-label": "Change" }, `${given.path ?? name}\n`, ...diff(given.old, given.new));
-  }
+/** What will happen, in full: a diff for an edit, the exact command, every argument of anything else. */
+function preview(given) {
   if (typeof given.command === "string" && Object.keys(given).length === 1) {
     return h("pre", { tabindex: "0", "aria-label": "Command" }, visible(given.command));
   }
-  const lines = Object.entries(given).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`);
-  return h("pre", { tabindex: "0", "aria-label": "Arguments" }, visible(lines.join("\n") || "no arguments"));
+  const { old, new: now, ...others } = given;
+  if (typeof old === "string" && typeof now === "string") {
+    return h("pre", { tabindex: "0", "aria-label": "Change" }, visible(`${listed(others)}\n`.trimStart()), ...diff(old, now));
+  }
+  return h("pre", { tabindex: "0", "aria-label": "Arguments" }, visible(listed(given) || "no arguments"));
+}
+
+function listed(given) {
+  return Object.entries(given).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`).join("\n");
 }
 
 /** Lines removed and added, between those that stay the same at either end. */
@@ -185,11 +226,22 @@ function diff(before, after) {
   ];
 }
 
+function fileAddress(file, session) {
+  return address(sessionPath(session, `/entries/${file.entryId}/files/${file.number}`));
+}
+
+/** The content of a file of a message, for sending it again. */
+export async function download(file, session) {
+  const response = await fetch(fileAddress(file, session)).catch(() => null);
+  if (!response?.ok) throw new Error(`The file ${file.name} cannot be attached again.`);
+  return new File([await response.blob()], file.name);
+}
+
 /** Images, and links to other files. Nothing is loaded from another host. */
 export function fileList(files, session) {
   return h("div", { class: "files" }, files.map((file) => {
     if (file.url) return h("a", { href: /^https?:/.test(file.url) ? file.url : null, rel: "noopener noreferrer", target: "_blank" }, file.name);
-    const url = address(sessionPath(session, `/entries/${file.entryId}/files/${file.number}`));
+    const url = fileAddress(file, session);
     return file.isImage ? h("img", { src: url.href, alt: file.name, loading: "lazy" }) : h("a", { href: url.href, download: file.name }, file.name);
   }));
 }

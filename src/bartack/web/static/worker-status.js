@@ -1,7 +1,7 @@
 // What the workers are doing, on one line that opens; nothing where there are none.
 
 import { get } from "./api.js";
-import { h } from "./dom.js";
+import { h, shortId } from "./dom.js";
 
 const EVERY_MS = 4000;
 
@@ -28,11 +28,11 @@ class WorkerStatus extends HTMLElement {
 
   #draw(status) {
     if (!status.isUsed) return this.replaceChildren();
-    const line = [`${status.workers.length} workers`, `${status.running.length} live`, `${status.waiting - status.scheduled} waiting`];
+    const line = [status.workers.length === 1 ? "1 worker" : `${status.workers.length} workers`, `${status.running.length} live`, `${status.waiting - status.scheduled} waiting`];
     if (status.scheduled) line.push(`${status.scheduled} scheduled`);
     if (status.stuck.length) line.push(`${status.stuck.length} stuck`);
     const age = (time) => `${Math.max(0, Math.round((new Date(status.at) - new Date(time)) / 1000))} s`;
-    const run = (job, state) => h("li", {}, h("a", { href: `#session=${encodeURIComponent(job.sessionId)}` }, job.sessionId), ` ${state}`);
+    const run = (job, state) => h("li", {}, h("a", { href: `#session=${encodeURIComponent(job.sessionId)}` }, shortId(job.sessionId)), ` ${state}`);
     const details = h("details", { open: this.#isOpen, ontoggle: (event) => { this.#isOpen = event.target.open; } },
       h("summary", {}, line.join(", ")),
       h("ul", {},

@@ -1,0 +1,72 @@
+"""`SessionRules`: the tool calls that a user has allowed in a session without being asked again.
+
+The rules are those of the terminal (`bartack.app.permissions`). Here they apply to one session, in this process, until
+it ends: they are never stored, so no imported session and no other server has any. The question and the decision are
+still stored in the session, and the decision names the rule.
+"""
+
+from typing import Literal
+
+from bartack.app.permissions import Rule, choices_for, covering
+from bartack.nouns.entries import ApprovalRequired
+from bartack.nouns.errors import PartValidationError
+from bartack.session.decisions import Decision
+from bartack.tools import Approver
+
+__all__ = ["Scope", "SessionRules", "rule_for", "rules_for"]
+
+Scope = Literal["command", "prefix", "tool"]  # what a rule covers, from the narrowest to the widest
+_SCOPES: tuple[Scope, ...] = ("command", "prefix", "tool")
+
+
+def rules_for(question: ApprovalRequired) -> dict[Scope, Rule]:
+    """The rules that would cover this call."""
+    choices = choices_for(question.tool_name, question.arguments, question.definition_digest)
+    rules = [choice.rule for choice in choices]
+    return {scope: rule for scope in _SCOPES for rule in rules if getattr(rule, scope) is not None}
+
+
+def rule_for(question: ApprovalRequired, scope: Scope) -> Rule:
+    """The rule of this scope; `PartValidationError` if there is none for this call."""
+    rules = rules_for(question)
+    if scope not in rules:
+        raise PartValidationError(f"This call can be allowed as {', '.join(rules)}, not {scope}.", path="$.always")
+    return rules[scope]
+
+
+class SessionRules:
+    """The rules of all sessions."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, list[Rule]] = {}
+
+    def of(self, session_id: str) -> list[Rule]:
+        """The rules of a session."""
+        return self._rules.get(session_id, [])
+
+    def add(self, session_id: str, rule: Rule) -> None:
+        """Allow calls that the rule covers from now on."""
+        if rule not in self.of(session_id):
+            self._rules.setdefault(session_id, []).append(rule)
+
+    def clear(self, session_id: str) -> None:
+        """Ask about every call again."""
+        self._rules.pop(session_id, None)
+
+    def approver(self, session_id: str, own: Approver | None) -> Approver:
+        """The approver of a run: the rules of its session, and then the agent's own."""
+        return _RuleApprover(self, session_id, own)
+
+
+class _RuleApprover:
+    def __init__(self, rules: SessionRules, session_id: str, own: Approver | None) -> None:
+        self._rules = rules
+        self._session_id = session_id
+        self._own = own
+
+    async def decide(self, request: ApprovalRequired) -> Decision | None:
+        known = self._rules.of(self._session_id)
+        rule = covering(known, request.tool_name, request.arguments, request.definition_digest)
+        if rule is not None:
+            return Decision("approve", decided_by="always", reason=rule.text)
+        return None if self._own is None else await self._own.decide(request)
