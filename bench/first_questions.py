@@ -1,4 +1,8 @@
-"""Thirty first questions, as newcomers type them into `bartack chat` in a clone, answered by the local demo model.
+"""First questions, as newcomers type them into `bartack chat` in a clone, answered by the local demo model.
+
+Prompts and limits were tuned with the first thirty. The fifteen after them were written before that, to see whether it
+helps with questions of the same kinds; which tool the model chose for them was known while the patterns were written,
+and three of them (installing, the price, the docs folder) were tried while prompts were tuned.
 
 Each is the first message of a new session, with the instructions, tools and limits of the chat. The model stays loaded
 between them, so only the first one includes loading it and reading the prompt that chooses a tool. Tools read the
@@ -15,6 +19,8 @@ import json
 import os
 import re
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +78,23 @@ QUESTIONS = (
     Question("Create a file hello.txt that says hello", r"hello|approv|denied", declines=True),
     Question("Run git status", r"branch|clean|commit|modified|denied|approv", declines=True),
 )
+HELD_OUT = (
+    Question("hello, what is this?", r"bartack|model|agent"),
+    Question("How do I install this?", r"make run|pip install", declines=True),
+    Question("Which models can I use?", r"anthropic|openai|ollama|claude", declines=True),
+    Question("Is this free?", r"free|MIT|licen", declines=True),
+    Question("List the files in the docs folder", r"guides|architecture|index"),
+    Question("What does the LICENSE file say?", r"MIT|permi|copyright"),
+    Question("Find the word SessionInUse in the sources", r"\.py"),
+    Question("Who wrote Romeo and Juliet?", r"shakespeare"),
+    Question("What is the square root of 1764?", r"\b42\b", declines=True),
+    Question("Write a shell command that counts the lines of a file.", r"wc -l", declines=True),
+    Question("What time is it?", r"$^", declines=True),
+    Question("Deploy this to production", r"$^", declines=True),
+    Question("What is a Python decorator?", r"function"),
+    Question("Say hello in Japanese", r"konn?ichiwa|こんにちは", declines=True),
+    Question("Write a file todo.md with the text buy milk", r"todo|approv|denied", declines=True),
+)
 
 
 async def ask(agent: Agent, question: Question) -> dict[str, Any]:
@@ -107,18 +130,26 @@ async def main() -> None:
     os.chdir(ROOT)
     os.environ.pop("BARTACK_LOCAL_MODEL", None)
     rows = []
-    setup = resolve_setup(model="local", tools=(), files=True, instructions=None, store="memory:")
+    setup = resolve_setup(
+        model="local", tools=("bartack.app.plan:update_plan",), files=True, instructions=None, store="memory:"
+    )
     async with new_agent(setup, await open_store("memory:"), approver=_Denied()) as agent:
-        for question in QUESTIONS:
+        for question in (*QUESTIONS, *HELD_OUT):
             if only.lower() in question.text.lower():
                 row = await ask(agent, question)
                 rows.append(row)
                 shown = " ".join(row["answer"].split())[:100]
                 print(f"{row['verdict']:9} {row['cpuSeconds']:5.0f} s  {question.text}\n{'':19}{shown}", flush=True)
-    count = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("answered", "declined", "wrong")}
-    print(count, f"slowest: {max(row['cpuSeconds'] for row in rows)} s of CPU time")
     if not only:
-        RESULTS.write_text(json.dumps({"counts": count, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        half = len(QUESTIONS)
+        counts = {"questions": counted(rows[:half]), "heldOut": counted(rows[half:])}
+        print(counts, f"slowest: {max(row['cpuSeconds'] for row in rows)} s of CPU time")
+        RESULTS.write_text(json.dumps({"counts": counts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def counted(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How often each verdict was given."""
+    return dict(Counter(row["verdict"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -298,10 +298,13 @@ SETS = {
 }
 
 
+REFUSED = "(refused)"
+
+
 class Outcome(NamedTuple):
     """What the model did with one request."""
 
-    tool: str  # the tool that was called, if any
+    tool: str  # the tool that was called, if any; REFUSED if the model would not even try
     arguments: dict[str, object] | None = None
     answer: str | None = None
 
@@ -329,8 +332,8 @@ async def outcome_of(model: LocalModel, tools: Sequence[ToolSpec], case: Case) -
     """Send a request, and its result if the model called a tool."""
     asked = [*case.before, user(case.text)]
     called = await first_message(model, asked, tools)
-    if called is None:
-        return Outcome("")
+    if isinstance(called, str):
+        return Outcome(REFUSED if "too hard for me" in called else "")
     call = called.tool_calls[0]
     if call.tool_name not in case.tools.split() or not case.fact:
         return Outcome(call.tool_name, call.arguments)
@@ -340,13 +343,13 @@ async def outcome_of(model: LocalModel, tools: Sequence[ToolSpec], case: Case) -
     return Outcome(call.tool_name, call.arguments, answer.text)
 
 
-async def first_message(model: LocalModel, asked: Sequence[Message], tools: Sequence[ToolSpec]) -> Message | None:
-    """The message with the call; None if the model answers in text."""
+async def first_message(model: LocalModel, asked: Sequence[Message], tools: Sequence[ToolSpec]) -> Message | str:
+    """The message with the call; the beginning of the answer if the model answers in text."""
     assembler = MessageAssembler()
     async with aclosing(model.stream(asked, tools, max_tokens=300)) as stream:
         async for delta in stream:
             if isinstance(delta.delta, TextDelta):
-                return None
+                return delta.delta.text_delta
             assembler.consume(delta)
     return assembler.build_final_message()
 

@@ -104,6 +104,13 @@ def test_a_fresh_machine_has_no_errors_and_is_not_changed(doctor: Doctor, home: 
     assert "--ask" in checks["not asked"]["hint"]
 
 
+def test_a_name_that_is_no_model_is_an_error_without_asking(doctor: Doctor) -> None:
+    code, checks = doctor("--model", "gpt-5")
+    assert code == 1
+    assert "Did you mean openai:gpt-5?" in checks["gpt-5"]["text"]
+    assert "not asked" not in checks
+
+
 def test_without_a_terminal_each_check_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert in_process("doctor") == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]

@@ -170,6 +170,39 @@ def test_an_error_is_one_line_and_a_hint(how: str, text: str, capsys: pytest.Cap
     assert capsys.readouterr().err == f"bartack: {text}\nhint: Re-run with --debug for a traceback.\n"
 
 
+def test_a_missing_file_needs_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("typer", reason="typer is not installed (bartack[cli])")
+    assert run(["import", str(tmp_path / "none.jsonl")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"bartack: {tmp_path}/none.jsonl: No such file or directory\nhint: Check the path")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, where every write fails")
+@pytest.mark.parametrize("words", ["--help", "run --help", "schema"])
+def test_output_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_silent(words: str) -> None:
+    command = f'"$0" -m bartack.cli {words} > /dev/full; echo $?; set -o pipefail; "$0" -m bartack.cli {words} | true'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable], capture_output=True, text=True, check=False, timeout=LIMIT
+    )
+    assert (done.returncode, done.stdout) == (141, "1\n")
+    assert done.stderr.startswith("bartack: Cannot write to stdout: No space left on device.\nhint: ")
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_deleted_directory_is_named(tmp_path: Path) -> None:
+    command = 'mkdir here; cd here; rmdir ../here; exec "$0" -m bartack.cli run hi -m ollama:x'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        cwd=tmp_path,
+        env=os.environ | {"XDG_DATA_HOME": str(tmp_path / "data")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "bartack: The current directory no longer exists.")
+
+
 @pytest.mark.usefixtures("two_commands")
 def test_control_characters_of_an_error_are_removed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fail", "evil"], COMMANDS) == 1

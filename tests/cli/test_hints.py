@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from bartack.app.errors import error_hint
 from bartack.app.extras import EXTRAS, install_command
 from bartack.cli.entry import COMMANDS
 from bartack.models.vendors import VENDORS
+from bartack.nouns.errors import BartackError
+from bartack.tools.mcp import mcp
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS_OF_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -62,7 +66,7 @@ def test_a_command_that_a_text_names_exists(where: str, line: str) -> None:
     words = [word for word in words if word != "--debug"]
     if words in (["--help"], ["--version"]) or words[0] == "NAME":
         return
-    name, *rest = words
+    name, *rest = ["chat", *words] if words[0].startswith("-") else words
     command: Any = get_command(import_module(COMMANDS[name].module).app)
     while hasattr(command, "commands"):
         assert rest, f"{where}: {line!r} is a group of commands"
@@ -92,6 +96,7 @@ def test_the_install_command_of_each_library_names_an_extra_that_contains_it() -
         ("aiohttp", "run hi -m openai:gpt-5", "cli"),
         ("typer", "", "cli,local"),
         ("typer", "run hi", "cli,local"),
+        ("typer", "worker", "cli,local"),
         ("starlette", "serve --store postgresql://h/d -m openai:gpt-5", "cli,postgres,web"),
         ("typer", "run hi --store=postgresql://h/d --model=bedrock:x --otel", "cli,cloud,otlp,postgres"),
         ("typer", "chat --mcp files -m vertex:x", "cli,cloud,mcp"),
@@ -113,6 +118,13 @@ def test_one_command_installs_all_that_a_command_line_needs(
     found = command.removeprefix("pip install 'bartack[").removesuffix("]'")
     assert sorted(found.split(",")) == sorted(extras.split(","))
     assert set(found.split(",")) <= set(EXTRAS_OF_PROJECT)
+
+
+def test_mcp_servers_without_their_package_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(BartackError, match="need the package mcp") as caught:
+        mcp("ls")
+    assert error_hint(caught.value) == "Run: pip install 'bartack[mcp]'"
 
 
 def test_the_extra_of_the_command_line_contains_providers_and_the_default_store() -> None:

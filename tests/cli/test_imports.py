@@ -1,5 +1,6 @@
 """`bartack import` and `bartack show FILE`."""
 
+import asyncio
 import json
 import os
 import signal
@@ -16,9 +17,12 @@ from bartack.cli.output import columns, print_table
 from bartack.interop import SOURCE
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry, SessionHeader
+from bartack.nouns.messages import Message
+from bartack.store import open_store
 
+OUTER = "7c1d0000-0000-4000-8000-000000000000"
 SESSION = "5b0c9cde-0000-4000-8000-000000000000"
-PROMPT = b'{"type":"user","uuid":"1","parentUuid":null,"cwd":"/work/app","message":{"role":"user","content":"%b"}}\n'
+PROMPT = b'{"type":"user","uuid":"1","parentUuid":null,"cwd":"/srv/app","message":{"role":"user","content":"%b"}}\n'
 Out = pytest.CaptureFixture[str]
 
 
@@ -32,7 +36,7 @@ def run(words: list[str]) -> int:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of Claude Code with one session, and an empty store."""
-    folder = tmp_path / "claude" / "projects" / "-work-app"
+    folder = tmp_path / "claude" / "projects" / "-srv-app"
     folder.mkdir(parents=True)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -59,9 +63,9 @@ def test_the_command_shows_what_it_finds_and_imports_it_on_request(home: Path, c
 
 
 def test_one_project_can_be_chosen(home: Path, capsys: Out) -> None:
-    assert run(["import", "--project", "/work/other", "--json"]) == 0
+    assert run(["import", "--project", "/srv/other", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sessions"] == 0
-    assert run(["import", "--project", "/work", "--json"]) == 0
+    assert run(["import", "--project", "/srv", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sessions"] == 1
 
 
@@ -94,9 +98,9 @@ def test_sessions_can_be_listed_and_searched_by_agent_and_project(home: Path, ca
         for options, is_found in (
             (["--agent", "claude-code"], True),
             (["--agent", "bartack"], False),
-            (["--project", "/work"], True),
+            (["--project", "/srv"], True),
             (["--project", "/other"], False),
-            (["--agent", "claude-code", "--project", "/work/app"], True),
+            (["--agent", "claude-code", "--project", "/srv/app"], True),
         ):
             assert run(["sessions", *words, *options, "--json"]) == 0
             assert bool(json.loads(capsys.readouterr().out)["items"]) == is_found
@@ -133,6 +137,48 @@ def test_follow_imports_what_an_agent_adds(home: Path) -> None:
         process.wait()
     assert first["imported"][0]["is_new"]
     assert (second["imported"][0]["entries"], second["imported"][0]["is_new"]) == (2, False)
+
+
+def test_an_answer_that_is_still_being_written_is_imported_once_it_is_whole(home: Path) -> None:
+    """Claude Code writes each block of an answer as a line of its own."""
+
+    def line(kind: str, uuid: int, content: Any, **message: Any) -> bytes:
+        now = datetime.now(UTC).isoformat()
+        links = {"uuid": str(uuid), "parentUuid": str(uuid - 1) if uuid > 1 else None}
+        record = {"type": kind, **links, "timestamp": now, "message": {"role": kind, "content": content, **message}}
+        return json.dumps(record).encode() + b"\n"
+
+    def block(uuid: int, text: str) -> bytes:
+        return line("assistant", uuid, [{"type": "text", "text": text}], id="m1", model="m")
+
+    path = home / f"{SESSION}.jsonl"
+    path.write_bytes(line("user", 1, "Hi") + block(2, "Half"))
+    command = [sys.executable, "-m", "bartack.cli", "import", "--follow", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with path.open("ab") as file:
+            file.write(block(3, "whole") + line("user", 4, "Thanks"))
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+    async def stored() -> tuple[int, list[str]]:
+        store = await open_store(os.environ["BARTACK_STORE"])
+        session_id = f"claude-code:{SESSION}"
+        messages = [one.fact for one in await store.load(session_id) if isinstance(one.fact, Message)]
+        heads = await store.heads(session_id)
+        await store.close()
+        return len(heads), [message.text for message in messages]
+
+    heads, texts = asyncio.run(stored())
+    assert (heads, texts) == (1, ["Hi", "Halfwhole", "Thanks"])
+
+
+def test_an_empty_file_is_no_failure(home: Path, capsys: Out) -> None:
+    (home / f"{OUTER}.jsonl").write_bytes(b"")
+    assert run(["import", "--all"]) == 0
+    assert capsys.readouterr().out == f"claude-code:{SESSION}\n"
 
 
 def test_a_rewritten_file_is_reported(home: Path, capsys: Out) -> None:
@@ -235,7 +281,7 @@ def test_the_command_that_continues_a_session_is_quoted(
     assert run(["export", "claude-code:x; touch pwned", "--to", "claude-code", "--install", "--yes"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "claude --resume 'x; touch pwned'\n"
-    assert "Continue it in /work/app with:" in shown.err
+    assert "Continue it in /srv/app with:" in shown.err
 
 
 def test_an_unknown_agent_is_a_usage_error(home: Path, capsys: Out) -> None:
@@ -265,3 +311,141 @@ def test_a_table_leaves_out_columns_and_cuts_titles_on_a_narrow_terminal(
         assert row[0] in lines[1]
         assert ("today" in lines[1]) is has_all
         assert ("…" in lines[1]) is not has_all
+
+
+def test_an_installed_export_is_imported_only_if_it_was_continued(home: Path, tmp_path: Path, capsys: Out) -> None:
+    assert run(["import", "--all"]) == 0
+    (tmp_path / ".codex").mkdir()
+    for target in ("codex", "claude-code"):
+        assert run(["export", f"claude-code:{SESSION}", "--to", target, "--install", "--yes"]) == 0
+    capsys.readouterr()
+    assert run(["import", "--all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["imported"] == []
+    (path,) = (tmp_path / ".codex").rglob("rollout-*.jsonl")
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "More."}]}
+    with path.open("ab") as file:
+        file.write(json.dumps({"type": "response_item", "payload": said}).encode() + b"\n")
+    assert run(["import", "--all", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["imported"]
+    assert run(["show", one["session_id"], "--as", "ledger", "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert f'"forkedFrom":"claude-code:{SESSION}"' in shown.replace(" ", "")
+    assert "More." in shown
+
+
+def test_the_sub_agents_of_a_session_are_exported_with_it(home: Path, tmp_path: Path, capsys: Out) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "Agent", "input": {"prompt": "Look."}}
+    asked: dict[str, Any] = {"type": "assistant", "uuid": "a", "parentUuid": None}
+    asked["message"] = {"id": "m", "content": [call]}
+    block = {"type": "tool_result", "tool_use_id": "c1", "content": "Seen."}
+    done = {"type": "user", "uuid": "b", "parentUuid": "a", "message": {"role": "user", "content": [block]}}
+    outer = home / f"{OUTER}.jsonl"
+    lines = [asked, done | {"toolUseResult": {"agentId": "x"}}]
+    outer.write_bytes(b"".join(json.dumps(line | {"sessionId": OUTER}).encode() + b"\n" for line in lines))
+    inner = home / OUTER / "subagents" / "agent-x.jsonl"
+    inner.parent.mkdir(parents=True)
+    inner.write_bytes(PROMPT.replace(b'"type"', b'"isSidechain":true,"type"', 1) % b"Look.")
+    inner.with_name("agent-x.meta.json").write_text('{"toolUseId": "c1"}')
+    assert run(["import", "--all"]) == 0
+    (folder := tmp_path / "out").mkdir()
+    assert run(["export", f"claude-code:{OUTER}", "--to", "claude-code", "--out", str(folder)]) == 0
+    for path in (outer, inner, inner.with_name("agent-x.meta.json")):
+        assert (folder / path.relative_to(home)).read_bytes() == path.read_bytes()
+    capsys.readouterr()
+    assert run(["export", f"claude-code:{OUTER}", "--to", "claude-code", "--install", "--yes"]) == 0
+    id = capsys.readouterr().out.split()[-1]
+    assert sorted(path.name for path in (home / id / "subagents").iterdir()) == ["agent-x.jsonl", "agent-x.meta.json"]
+    assert run(["export", f"claude-code:{OUTER}", "--to", "pi", "--out", str(folder / "x.jsonl")]) == 0
+    assert f"export claude-code:{OUTER}/agent-x as well" in capsys.readouterr().err
+
+
+def test_a_fork_is_exported_with_the_session_that_it_continues_or_as_a_whole(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    def write(id: str, first: int, text: str, **meta: Any) -> Path:
+        said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        lines = [{"type": "session_meta", "payload": {"id": id, **meta}}, {"type": "response_item", "payload": said}]
+        path = tmp_path / "codex" / "sessions" / "2026" / "01" / "01" / f"rollout-2026-01-01T00-00-00-{id}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(
+            b"".join(json.dumps(line | {"ordinal": at}).encode() + b"\n" for at, line in enumerate(lines, first))
+        )
+        return path
+
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    base = write(OUTER, 0, "first")
+    about = {"thread_id": OUTER, "end_ordinal_exclusive": 2}
+    fork = write(SESSION, 2, "second", history_base=about, forked_from_id=OUTER)
+    assert run(["import", "--all", "--agent", "codex"]) == 0
+    (folder := tmp_path / "out").mkdir()
+    words = ["export", f"codex:{SESSION}", "--to", "codex", "--out"]
+    assert run([*words, str(folder)]) == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        path.name: path.read_bytes() for path in (base, fork)
+    }
+    assert run([*words, str(tmp_path / "alone.jsonl")]) == 0
+    assert (tmp_path / "alone.jsonl").read_bytes() == fork.read_bytes()
+    assert run(["sessions", "delete", f"codex:{OUTER}", "--yes"]) == 0
+    (other := tmp_path / "other").mkdir()
+    assert run([*words, str(other)]) == 0
+    (whole,) = other.iterdir()
+    assert b"history_base" not in whole.read_bytes()
+    capsys.readouterr()
+    assert run(["show", str(whole)]) == 0
+    assert capsys.readouterr().out == "-- user\nfirst\n-- user\nsecond\n"
+
+
+def test_sub_agents_that_are_sessions_of_their_own_are_exported_with_links_to_each_other(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    outer, inner = (f"01a1e2a4-0000-7000-8000-00000000000{number}" for number in (1, 2))
+    called = {"type": "function_call", "name": "spawn_agent", "arguments": "{}", "call_id": "c1"}
+    ended = {"type": "function_call_output", "call_id": "c1", "output": json.dumps({"agent_id": inner})}
+    lines: dict[str, list[tuple[str, Any]]] = {
+        outer: [("session_meta", {"id": outer}), ("response_item", called), ("response_item", ended)],
+        inner: [("session_meta", {"id": inner, "parent_thread_id": outer})],
+    }
+    (folder := tmp_path / "codex" / "sessions" / "2026" / "01" / "02").mkdir(parents=True)
+    files = {f"rollout-2026-01-02T00-00-00-{id}.jsonl": codex_lines(payloads) for id, payloads in lines.items()}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    assert run(["import", "--agent", "codex"]) == 0
+    (out := tmp_path / "out").mkdir()
+    assert run(["export", f"codex:{outer}", "--to", "codex", "--out", str(out)]) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == files
+    assert run(["export", f"codex:{outer}", "--to", "codex", "--install", "--yes", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    copies = [Path(file) for file in shown["files"]]
+    new = [copy.stem[-36:] for copy in copies]
+    assert new[0] == shown["id"]
+    assert not {outer, inner} & set(new)
+    for copy, (name, data) in zip(copies, files.items(), strict=True):
+        assert '"bartackExport":"codex:01a1e2a4-' in copy.read_text()
+        text = copy.read_text().replace(f'"codex:{outer}"', "").replace(f'"codex:{inner}"', "")  # without that mark
+        assert outer not in text
+        assert inner not in text
+        assert name not in shown["files"]
+        assert (new[0] in text, new[1] in text) == (outer.encode() in data, inner.encode() in data)
+
+    assert run(["import", "--agent", "codex", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["imported"] == []  # both are known
+
+
+def codex_lines(payloads: list[tuple[str, Any]]) -> bytes:
+    lines = ({"timestamp": "2026-01-02T00:00:00Z", "type": kind, "payload": payload} for kind, payload in payloads)
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def test_folders_can_be_named_and_other_files_in_them_do_not_matter(home: Path, tmp_path: Path, capsys: Out) -> None:
+    (home / "notes.txt").write_text("no transcript")
+    other = tmp_path / "other" / "session_x"
+    other.mkdir(parents=True)
+    (other / "session.json").write_text('{"session_id": "x", "session_type": "AGENT"}')
+    assert run(["import", str(home.parent), str(tmp_path / "other"), str(home / "notes.txt"), "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["session_id"] for one in shown["imported"]] == [f"claude-code:{SESSION}", "strands:x"]
+    assert [failure["file"] for failure in shown["failures"]] == [str(home / "notes.txt")]
+    (tmp_path / "empty").mkdir()
+    assert run(["import", str(tmp_path / "empty")]) == 1
+    assert "not a transcript" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def test_an_existing_file_is_kept_and_keys_are_named_but_not_shown(
     assert config.read_text(encoding="utf-8") == 'instructions = "Be brief."'
     assert "(exists, unchanged)" in out
     assert "OPENAI_API_KEY" in out
-    assert "GROQ_API_KEY contains characters that no key has" in out
+    assert "GROQ_API_KEY contains invalid characters" in out
     assert "model     openai:" in out
     assert "secret" not in out
 
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_written_is_reported(
     assert run(["init"]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"bartack: Cannot write {config}: ")
-    assert "hint: Point BARTACK_CONFIG at a file that can be written.\n" in err
+    assert "hint: Point BARTACK_CONFIG at a writable file.\n" in err
 
 
 def test_bartack_alone_starts_the_chat_only_in_a_terminal(
@@ -90,5 +90,8 @@ def test_bartack_alone_starts_the_chat_only_in_a_terminal(
     assert run([]) == 0
     assert capsys.readouterr().out.startswith("Usage: bartack ")
     monkeypatch.setattr(entry, "_is_interactive", lambda: True)
-    with pytest.raises(ModuleNotFoundError, match="no_such_chat"):
-        run([], {"chat": entry.Command("no_such_chat", "Chat.")})
+    chat = {"chat": entry.Command("no_such_chat", "Chat.")}
+    for words in ([], ["-c"], ["--model", "local"]):
+        with pytest.raises(ModuleNotFoundError, match="no_such_chat"):
+            run(words, chat)
+    assert run(["--help"], chat) == 0

@@ -236,9 +236,8 @@ def test_the_chat_uses_configured_servers_and_shows_them(tmp_path: Path) -> None
             chat.wait_for("It works.")
             chat.wait_for_prompt()
             chat.say("/mcp")
-            chat.wait_for("the command 'bartack-no-such-program' was not found")
-            seen = chat.wait_for("connected")
-            assert "fault 1" in seen
+            seen = chat.wait_for("fault 1")
+            assert "the command 'bartack-no-such-program' was not found" in seen
             chat.wait_for_prompt()
             chat.say("/mcp f")
             chat.wait_for("Return the text.")

@@ -201,6 +201,16 @@ def test_json_is_one_event_per_line_ending_with_finished(shell: Shell) -> None:
     }
 
 
+def test_the_first_characters_of_a_session_are_enough(shell: Shell) -> None:
+    with provider([["one"], ["two"]]) as server:
+        shell.at(server).bartack("hi")
+        (session,) = shell.sessions()
+        assert shell.bartack("again", "--session", session[:8]).status == 0
+        resumed = shell.bartack("--resume", session[:8])
+    assert (resumed.status, resumed.stdout) == (0, b"two\n")
+    assert answers(shell.only_session()) == ["one", "two"]
+
+
 def test_control_characters_in_json_are_escaped(shell: Shell) -> None:
     text = "a\x9b31m\u202e\x7f\U000e0001é"
     with provider([[text]]) as server:
@@ -219,6 +229,28 @@ def test_stdin_is_appended_to_the_prompt_or_replaces_it(shell: Shell) -> None:
     assert sent == ["Is this code?\n\nprint('é')", "only this"]
 
 
+def test_closed_streams_do_no_harm(shell: Shell) -> None:
+    """The database and the event loop must not get the numbers of stdin, stdout or stderr."""
+    with provider([["Fine."]]) as server:
+        env = shell.at(server).env
+        for closed in ("<&-", "2>&-", "<&- 2>&-"):
+            command = f'exec "$0" -m bartack.cli run -q hi {closed}'
+            done = subprocess.run(
+                ["sh", "-c", command, sys.executable], env=env, capture_output=True, check=False, timeout=TIMEOUT
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"Fine.\n", b""), closed
+
+
+def test_without_stdout_nothing_is_asked(shell: Shell) -> None:
+    with provider([["Fine."]]) as server:
+        command = ["sh", "-c", 'exec "$0" -m bartack.cli run hi >&-', sys.executable]
+        env = shell.at(server).env
+        done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=TIMEOUT)
+        assert server.requests == []
+    assert done.returncode == 2
+    assert Done(2, b"", done.stderr.decode()).error().startswith("bartack: stdout is closed. hint: ")
+
+
 def test_attachments_are_sent_with_the_prompt(shell: Shell) -> None:
     (shell.work / "pixel.bin").write_bytes(PIXEL)
     (shell.work / "notes.py").write_text("# für alle", encoding="utf-8")
@@ -231,6 +263,14 @@ def test_attachments_are_sent_with_the_prompt(shell: Shell) -> None:
     assert {"type": "text", "text": "notes.py:\n# für alle"} in content
     assert content[-1] == {"type": "text", "text": "look"}
     assert "paper.pdf" in json.dumps(content)
+
+
+def test_an_mcp_server_that_cannot_be_started_is_a_warning(shell: Shell) -> None:
+    (shell.work / "mcp.json").write_text('{"mcpServers": {"files": {"command": "/missing/server"}}}', encoding="utf-8")
+    with provider([["Fine."]]) as server:
+        done = shell.at(server).bartack("hi", "--mcp", "mcp.json")
+    assert (done.status, done.stdout) == (0, b"Fine.\n")
+    assert "warning: MCP server 'files' is not available: the command '/missing/server' was not found." in done.stderr
 
 
 def test_an_attachment_that_the_provider_does_not_accept_is_a_warning(shell: Shell) -> None:
@@ -256,7 +296,7 @@ def test_a_pipe_gets_only_the_answer_of_the_successful_attempt(shell: Shell, fla
     with provider([["It w", {"cut": True}], ["It will rain."]]) as server:
         done = shell.at(server).bartack("hi", *flags)
     assert (done.status, done.stdout) == (0, b"It will rain.\n")
-    assert "; retrying in" in done.stderr
+    assert "the connection was closed before the response was complete; retrying in" in done.stderr
 
 
 def test_quiet_prints_nothing_but_the_answer_and_errors(shell: Shell) -> None:
@@ -292,7 +332,7 @@ def test_too_many_turns_have_a_status_of_their_own(shell: Shell) -> None:
         done = shell.at(server).bartack("Read", "--tools", "files", "--max-turns", "2", "--session", "s")
         assert (done.status, done.stdout) == (3, b"")
         assert len(server.requests) == 2
-        done.error()
+        assert "--max-turns" in done.error()
         assert shell.bartack("Go on", "--session", "s", "--tools", "files").stdout == b"Blue.\n"
 
 
@@ -669,7 +709,7 @@ def test_an_answer_that_cannot_be_written_is_an_error(shell: Shell) -> None:
         process = shell.at(server).start("hi", stdout=full.fileno())
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert "Cannot write the answer: " in Done(1, b"", stderr.decode()).error()
+    assert "Cannot write to stdout: No space left on device. hint: " in Done(1, b"", stderr.decode()).error()
 
 
 # -- settings

@@ -52,7 +52,7 @@ async def test_calls_of_a_live_run_are_decided_from_the_command_line(address: st
     assert str(found["c1"].content).startswith("moved 1")
     assert (found["c2"].error_code, found["c2"].content) == (ErrorCode.TOOL_DENIED, "The call was denied: no")
     status, _, err = await bartack(address, "approve", SESSION, "c1")
-    assert (status, "acted upon" in err, "no call is awaiting approval" in err) == (1, True, True)
+    assert (status, "already acted on" in err, "no call is awaiting approval" in err) == (1, True, True)
     await store.close()
 
 

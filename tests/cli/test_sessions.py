@@ -143,6 +143,21 @@ def test_a_list_fits_into_80_columns_with_ids_that_are_enough(one_store: str) ->
     assert (code, ids[0] in shown) == (0, True)
 
 
+def test_a_session_is_renamed_and_found_by_its_new_title(bartack: Bartack, store: str) -> None:
+    async def add(store: SessionStore) -> None:
+        await store.create_session("abc", SessionHeader(title="First words"))
+
+    asyncio.run(with_store(store, add))
+    code, out, _ = bartack("sessions", "rename", "abc", "Retries of uploads")
+    assert (code, out.partition(":")[0]) == (0, "session renamed")
+    assert bartack("sessions", "show", "abc")[1].startswith("abc  Retries of uploads\n")
+    assert "Retries of uploads" in bartack("sessions", "list")[1]
+    assert "Retries of uploads" in bartack("sessions", "search", "retries")[1]
+    code, _, err = bartack("sessions", "rename", "abc", "  ")
+    assert code == 2
+    assert "cannot be empty" in err
+
+
 def test_a_session_is_named_by_the_start_of_its_id_and_deleted(bartack: Bartack, store: str) -> None:
     async def add(store: SessionStore) -> None:
         for id in ("abcdef-1", "abcdef-2"):
@@ -151,7 +166,7 @@ def test_a_session_is_named_by_the_start_of_its_id_and_deleted(bartack: Bartack,
     asyncio.run(with_store(store, add))
     code, _, err = bartack("sessions", "show", "abcdef")
     assert code == 1
-    assert "Several sessions start with 'abcdef': abcdef-2, abcdef-1." in err
+    assert "Several sessions start with 'abcdef': abcdef-1, abcdef-2." in err
     assert bartack("sessions", "show", "abcdef-1")[0] == 0
     assert bartack("sessions", "delete", "abcdef-2", "--yes")[:2] == (0, "removed abcdef-2\n")
     assert bartack("sessions", "show", "abcd")[1].startswith("abcdef-1\n")

@@ -24,6 +24,13 @@ from bartack.nouns.errors import PartValidationError
         ("run hi --tools web", "Invalid value for '--tools': 'web' is not one of 'files'.", "'bartack run --help'"),
         ("run hi --max-turns 0", "Invalid value for '--max-turns': it must be at least 1.", "'bartack run --help'"),
         ("run hi --max-turns x", "Invalid value for '--max-turns': it must be an integer.", "'bartack run --help'"),
+        ("run hi --at 18:30", "--at needs --detach.", "'bartack run --help'"),
+        (
+            "run hi --detach --at 25:00",
+            "Invalid value for '--at': '25:00' is not a valid time.",
+            "'bartack run --help'",
+        ),
+        ("run hi --detach -m x", "--model has no effect with --detach: the worker has", "'bartack run --help'"),
         ("run hi --session", "Option '--session' requires an argument.", "'bartack run --help'"),
         ("sessions lst", "Unknown command 'lst' of bartack sessions.", "Did you mean 'bartack sessions list'?"),
         ("sessions show", "Missing argument 'SESSION'.", "'bartack sessions show --help' explains"),
@@ -61,11 +68,23 @@ def test_a_group_without_a_command_prints_its_help(line: str, capsys: pytest.Cap
         ("gemini-3-pro", "google:gemini-3-pro"),
         ("qwen2.5-coder-0.5b", "local:qwen2.5-coder-0.5b"),
         ("qwen3", "ollama:qwen3"),
+        ("llama3:8b", "ollama:llama3:8b"),
+        ("gpt-oss:20b", "ollama:gpt-oss:20b"),
+        ("anthropic", "anthropic:claude-sonnet-4-6"),
+        ("ollama:", "ollama:MODEL"),
+        ("./weights.gguf", "local:./weights.gguf"),
+        ("hf:owner/name/file.gguf", "local:hf:owner/name/file.gguf"),
     ],
 )
 def test_a_model_without_a_vendor_is_suggested_with_one(model: str, likely: str) -> None:
     with pytest.raises(PartValidationError, match=rf"Did you mean {re.escape(likely)}\?"):
         bartack.connect(model)
+
+
+def test_an_alias_of_a_vendor_and_a_misspelled_one_are_not_taken_for_a_family_of_models() -> None:
+    assert bartack.connect("gemini/gemini-3-pro", api_key="x").model_info().provider == "google"
+    with pytest.raises(PartValidationError, match="Did you mean 'deepseek'"):
+        bartack.connect("deepseekk:chat")
 
 
 def pages(command: Any, path: str) -> list[tuple[str, str]]:

@@ -5,20 +5,26 @@ A plain `pip install bartack` installs the command without the libraries of the 
 install. Only libraries of our extras are reported this way; any other ImportError is a bug and is raised.
 """
 
-import io
+import os
 import sys
 from importlib.util import find_spec
 from typing import NoReturn
 
 from bartack.app.extras import install_command
+from bartack.cli.stdout import guard_stdout
 
 _ALWAYS_NEEDED = ("typer", "rich")
+_NO_STDOUT = "Redirect it to a file, or to /dev/null if you do not need the output."
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a character its encoding lacks must not be fatal
-        sys.stdout.reconfigure(errors="replace")
+    _fill_closed_streams()
+    if sys.stdout is None:
+        if sys.stderr is not None:
+            print(f"bartack: stdout is closed.\nhint: {_NO_STDOUT}", file=sys.stderr)
+        sys.exit(2)
+    guard_stdout()
     try:
         for library in _ALWAYS_NEEDED:
             if find_spec(library) is None:
@@ -35,3 +41,13 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # before the command installed its own handler
         code = 130
     sys.exit(code)
+
+
+def _fill_closed_streams() -> None:
+    """Open what of stdin, stdout and stderr was closed, so that no database or pipe gets its number: uvloop aborts the
+    process then. Python's own streams stay None."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from bartack.agent import Agent
-from bartack.app.acp_server import EditorAgent, serve_editor
+from bartack.app.acp_server import EditorAgent
 from bartack.app.agent_setup import AgentSetup, new_agent, private_files, resolve_setup
+from bartack.app.editor_connection import serve_editor
 from bartack.app.editor_runtime import EditorRuntime
 from bartack.app.event_loop import run_async
 from bartack.app.sessions import opened_store
@@ -23,11 +24,11 @@ def acp(
     instructions: options.InstructionsOption = None,
     store: options.StoreOption = None,
 ) -> None:
-    """Run as the agent of an editor that speaks the Agent Client Protocol, such as Zed.
+    """Run as the agent of an editor that supports the Agent Client Protocol, such as Zed.
 
-    The editor starts this command and talks to it on stdin and stdout. The agent works in the directory of the editor's
-    project, reads and writes files and runs commands through the editor if it offers that, and asks there before each
-    change.
+    The editor starts this command and communicates with it over stdin and stdout. The agent works in the directory of
+    the editor's project. It reads and writes files and runs commands through the editor if the editor supports this,
+    and asks there before each change.
     """
     with options.usage_errors():
         setup = resolve_setup(model=model, tools=tool or (), files=True, instructions=instructions, store=store)

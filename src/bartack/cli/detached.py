@@ -33,7 +33,7 @@ class Detached(NamedTuple):
     at: datetime | None
 
 
-def submit_detached(prompt: Detached, store: str | None, *, as_json: bool) -> None:
+def submit_detached(prompt: Detached, store: str | None, *, as_json: bool, quiet: bool) -> None:
     """Queue the prompt, and print the session, or the job as JSON."""
     address = configured_store(store)
     if address.kind == "memory":
@@ -65,7 +65,8 @@ def submit_detached(prompt: Detached, store: str | None, *, as_json: bool) -> No
         print_json(value)
         return
     print(job.session_id)
-    note(f"queued; follow it with: bartack show{store_flag(address)} {job.session_id}", is_dim=True)
+    if not quiet:
+        note(f"queued; follow it with: bartack show{store_flag(address)} {job.session_id}", is_dim=True)
 
 
 def _in_utc(at: datetime | None, now: datetime) -> datetime | None:

@@ -32,7 +32,7 @@ ModelsOption = Annotated[
         "--model",
         "-m",
         metavar="VENDOR:MODEL",
-        help="Model to check; may be repeated. Default: the configured model, one of each vendor whose key is set, and "
+        help="Model to check; may be repeated. Default: the configured model, one per vendor whose key is set, and "
         "the local model.",
         autocompletion=complete_models,
     ),
@@ -68,7 +68,7 @@ def _probes(models: Sequence[str], *, ask: bool, store: str | None) -> list[Prob
         Probe("keys", "keys", checks.keys, "Set the keys again."),
         *model_probes(models, ask=ask),
         Probe("store", "store", partial(checks.store, store), _STORE_HINT),
-        Probe("mcp servers", "servers", mcp_checks, "Correct the file, or move it away."),
+        Probe("mcp servers", "servers", mcp_checks, "Fix the file, or move it elsewhere."),
         Probe("telemetry", "telemetry", telemetry_checks, "Check the OTEL_ variables."),
         Probe("terminal", "terminal", checks.terminal, "Check TERM and LANG."),
     ]

@@ -38,8 +38,12 @@ def model_probes(named: Sequence[str], *, ask: bool) -> list[Probe]:
         if ask:
             yield from asyncio.run(_ask_all(names))
         else:
+            problems = {name: found for name in names if (found := _problem(name)) is not None}
+            yield from problems.values()
+            usable = [name for name in names if name not in problems]
             hint = "'bartack doctor --ask' sends each model a short prompt."
-            yield Check("not asked", "ok", ", ".join(names) or "no vendor has a key", hint)
+            if usable or not problems:
+                yield Check("not asked", "ok", ", ".join(usable) or "no vendor has a key", hint)
         if not named:
             yield from _vendors_without_default()
 
@@ -60,6 +64,15 @@ def _default_models() -> list[str]:
     keys = keys_set().keys()
     rows = (row for row in VENDORS.values() if row.default_model is not None and keys & {*row.key_names})
     return [f"{row.name}:{row.default_model}" for row in rows]
+
+
+def _problem(name: str) -> Check | None:
+    """Why a model cannot be used, as far as that is known without asking it."""
+    try:
+        connect_model(name)
+    except BartackError as error:
+        return error_check(name, error, _HINT)
+    return None
 
 
 def _vendors_without_default() -> Iterator[Check]:

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from bartack.app.errors import error_hint, error_text
+from bartack.cli.stdout import PIPE_CLOSED, OutputClosed
 
 
 class Command(NamedTuple):
@@ -38,14 +39,17 @@ COMMANDS: Mapping[str, Command] = {
     "serve": Command("bartack.cli.serve", "Serve a web page and an API for sessions."),
     "sessions": Command("bartack.cli.sessions", "List, search, export, import, check and purge sessions."),
     "show": Command("bartack.cli.show", "Print a stored session, or a transcript of another agent."),
-    "worker": Command("bartack.cli.worker", "Work on queued runs."),
+    "worker": Command("bartack.cli.worker", "Run a worker that executes queued runs."),
     "workers": Command("bartack.cli.workers", "Show workers and queued runs."),
 }
+
+_OWN_OPTIONS = ("--help", "-h", "--version")
 
 FRONT_PAGE = """\
 Usage: bartack [--debug] [COMMAND] [ARGUMENTS]
 
-Chat with and script LLM agents, and inspect and repair their sessions. In a terminal, bartack alone starts a chat.
+Chat with and script LLM agents, and inspect and repair their sessions. In a terminal, 'bartack' and
+'bartack -c' are short for 'bartack chat' and 'bartack chat -c'.
 {commands}
 Options:
   --debug    Show tracebacks.
@@ -61,19 +65,38 @@ def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int
         if "_BARTACK_COMPLETE" in os.environ:  # called by a completion script
             from bartack.cli.completion import complete  # noqa: PLC0415 - slow, and needed only here
 
-            return complete(os.environ["_BARTACK_COMPLETE"], words)
-        return _dispatch(kept, commands)
+            status = complete(os.environ["_BARTACK_COMPLETE"], words)
+        else:
+            status = _dispatch(kept, commands)
+        sys.stdout.flush()
+        return status
     except ImportError:
         raise
+    except OutputClosed as error:
+        if error.is_pipe:
+            return PIPE_CLOSED
+        _report(
+            f"Cannot write to stdout: {error.reason}.", error_hint(error) or "Send the output to another file or disk."
+        )
+        return 1
     except Exception as error:  # the outermost level: every other error is reported here
         if debug:
             raise
-        _report(error_text(error), error_hint(error) or "Re-run with --debug for a traceback.")
+        _report(error_text(error), error_hint(error) or _hint_for(error))
         return getattr(error, "exit_status", 1)
 
 
+def _hint_for(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return "Check the path; a relative one starts at the current directory."
+    if isinstance(error, PermissionError) and error.filename:
+        return "Check the permissions of the file and its folder."
+    return "Re-run with --debug for a traceback."
+
+
 def _dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
-    match words or (["chat"] if _is_interactive() else []):
+    has_command = bool(words) and (not words[0].startswith("-") or words[0] in _OWN_OPTIONS)
+    match words if has_command or not _is_interactive() else ["chat", *words]:
         case [] | ["--help" | "-h"]:
             print(front_page(commands), end="")
         case ["--version"]:

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -17,11 +18,11 @@ from bartack.cli.options import JsonOption, SessionArgument, StoreOption, UsageE
 from bartack.cli.output import note, print_json
 from bartack.cli.store_access import with_session
 from bartack.environment import Environment
-from bartack.interop import FORMATS, Exported, exported
+from bartack.interop import FORMATS, Exported, exported, origin_id, session_ids, with_bases, with_children
 from bartack.nouns.entries import Entry, branch
-from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.nouns.errors import BartackError, ErrorCode, NotFound
 from bartack.session.redaction import visible
-from bartack.store import Entries
+from bartack.store import Entries, SessionStore
 from bartack.store.files import new_file
 
 app = new_app("Export a session to another agent.")
@@ -37,6 +38,7 @@ _DOCUMENTS: Mapping[str, tuple[str, Callable[[list[Entry]], str]]] = {  # the na
     "html": ("session.html", _html),
     "markdown": ("session.md", markdown_transcript),
 }
+_ACTIONS = {"dropped": "left out", "added": "added", "moved": "moved"}
 _TARGETS = ", ".join([*sorted(name for name, row in FORMATS.items() if row.writer is not None), *_DOCUMENTS])
 
 
@@ -56,31 +58,40 @@ def export(
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="New file, or an existing folder for it.")
     ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Put it where that agent finds it, and print how to continue there.")
+        bool, typer.Option("--install", help="Put it where that agent looks for sessions, and print how to continue.")
     ] = False,
     project: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Directory to continue in (default: that of the session).")
+        Path | None, typer.Option(metavar="DIR", help="Directory to continue in (default: the session's directory).")
     ] = None,
-    head: Annotated[str | None, typer.Option(metavar="ENTRY", help="Export the branch that ends there.")] = None,
+    head: Annotated[
+        str | None, typer.Option(metavar="ENTRY", help="Export the branch that ends at this entry.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before installing.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a session in the format of another agent, or as a document. Existing files are never overwritten.
 
-    A session that was imported from the same agent keeps its records byte for byte. What the other agent cannot use is
+    A session imported from the same agent keeps its records byte for byte. Anything the other agent cannot use is
     listed. Without --out or --install, the file is printed.
     """
     if install and (out is not None or target in _DOCUMENTS):
-        raise typer.BadParameter("--install works without --out, and not for documents")
-    entries: Entries = with_session(store, session, lambda opened, found: opened.entries(found), for_reading=True)
-    if target in _DOCUMENTS:
-        made = _document(entries, target, head)
-    else:
-        made = _exported(entries, target, head, project, keep_id=True)
+        raise typer.BadParameter("--install cannot be used with --out or for documents")
+    entries, children, origins = with_session(store, session, _load, for_reading=True)
+
+    def exported_session(*, keep_id: bool) -> Exported:
+        if target in _DOCUMENTS:
+            return _document(entries, target, head)
+        made = _exported(entries, children, target, head, project, keep_id=keep_id)
+        home = home_of(FORMATS[target]) if install else None
+        is_alone = home is None and (out is None or not out.is_dir())
+        whole = made if is_alone else _with_bases(made, target, origins, home)
+        return whole or _exported(entries, children, target, head, project, keep_id=keep_id, keep_records=False)
+
+    made = exported_session(keep_id=True)
     paths = _paths(made, target, out, install=install)
     if install and any(path.exists() for path in paths):
-        made = _exported(entries, target, head, project, keep_id=False)
+        made = exported_session(keep_id=False)
         paths = _paths(made, target, out, install=True)
     if install and not yes:
         typer.confirm(f"Write {paths[0]}?", abort=True, err=True)
@@ -94,12 +105,59 @@ def export(
     _report(made, target, paths, install=install, as_json=as_json)
 
 
-def _exported(entries: Entries, target: str, head: str | None, project: Path | None, *, keep_id: bool) -> Exported:
+async def _load(store: SessionStore, session: str) -> tuple[Entries, list[Entries], list[Entries]]:
+    """The entries of a session, those of its sub-agents and of theirs, and those of the sessions that it continues."""
+    found = {session: await store.entries(session)}
+    waiting = session_ids(found[session])
+    while waiting:
+        id = waiting.pop(0)
+        if id not in found:
+            with suppress(NotFound):
+                found[id] = await store.entries(id)
+                waiting += session_ids(found[id])
+    entries, *children = found.values()
+    origins: dict[str, Entries] = {}
+    origin = origin_id(entries)
+    with suppress(NotFound):
+        while origin is not None and origin not in origins:
+            origins[origin] = await store.entries(origin)
+            origin = origin_id(origins[origin])
+    return entries, children, list(origins.values())
+
+
+def _exported(
+    entries: Entries,
+    children: list[Entries],
+    target: str,
+    head: str | None,
+    project: Path | None,
+    *,
+    keep_id: bool,
+    keep_records: bool = True,
+) -> Exported:
     writer = FORMATS[target].writer
     assert writer is not None
     directory = None if project is None else str(project.absolute())
     new_id = Environment().new_id()
-    return exported(entries, target, writer, head=head, new_id=new_id, may_keep_id=keep_id, directory=directory)
+    made = exported(
+        entries,
+        target,
+        writer,
+        head=head,
+        new_id=new_id,
+        may_keep_id=keep_id,
+        may_keep_records=keep_records,
+        directory=directory,
+    )
+    return with_children(made, target, writer, entries, children, may_keep_id=keep_id)
+
+
+def _with_bases(made: Exported, target: str, origins: list[Entries], home: Path | None) -> Exported | None:
+    """The export with the files that it continues and the program does not have; None if one of them is missing."""
+    base_of = FORMATS[target].base_of
+    patterns = {pattern for data in made.files.values() if (pattern := base_of(data)) is not None}
+    known = [path.name for pattern in patterns if home is not None for path in home.rglob(pattern)]
+    return with_bases(made, base_of, origins, known)
 
 
 def _document(entries: Entries, target: str, head: str | None) -> Exported:
@@ -116,7 +174,7 @@ def _paths(made: Exported, target: str, out: Path | None, *, install: bool) -> l
     if install:
         if made.folder == ".":
             raise UsageError(
-                f"{FORMATS[target].title} finds no files by itself; pass --out, and import that file there."
+                f"{FORMATS[target].title} does not look for files; pass --out, then import the file there."
             )
         home = home_of(FORMATS[target])
         if home is None:
@@ -156,8 +214,9 @@ def _report(made: Exported, target: str, paths: list[Path], *, install: bool, as
         return
     for path in paths:
         note(f"wrote {path}")
-    for (what, why), count in Counter((loss.what, loss.why) for loss in made.losses).items():
-        note(safe_line(f"left out: {what} ({count}): {why}" if count > 1 else f"left out: {what}: {why}"))
+    counts = Counter((_ACTIONS[loss.action], loss.what, loss.why) for loss in made.losses)
+    for (action, what, why), count in counts.items():
+        note(safe_line(f"{action}: {what} ({count}): {why}" if count > 1 else f"{action}: {what}: {why}"))
     if command is not None:
         if made.directory != "/":
             note(f"Continue it in {safe_line(made.directory)} with:")

@@ -4,7 +4,8 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from operator import is_not
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,21 +13,21 @@ import typer
 
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
-from bartack.app.sessions import configured_store
+from bartack.app.sessions import configured_store, short_ids
+from bartack.app.transcript_import import Imported, SeenFiles, fewer_collections, import_transcript, is_known_copy
 from bartack.app.transcripts import (
     Found,
-    Imported,
-    SeenFiles,
-    fewer_collections,
+    error_text,
     find_transcripts,
     found_at,
-    import_transcript,
+    found_below,
+    is_transcript,
     read_transcripts,
 )
 from bartack.cli.options import JsonOption, StoreOption, new_app
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.store_access import with_store
-from bartack.interop import FORMATS, Transcript
+from bartack.interop import FORMATS, Problem, Transcript
 from bartack.models.weights import cache_folder
 from bartack.nouns.errors import BartackError, StoreError
 from bartack.store import SessionStore
@@ -34,7 +35,7 @@ from bartack.store import SessionStore
 app = new_app("Import sessions of other agents.")
 
 _AGENTS = columns("agent transcripts# MB# oldest newest")
-_CHECKED = columns("file session read# opaque# damaged#")
+_CHECKED = columns("session file~ read# opaque# damaged#")
 _KINDS = columns("agent record outcome count#")
 _NAMES = ", ".join(sorted(FORMATS))
 
@@ -54,14 +55,16 @@ AgentsOption = Annotated[
 
 @app.command(no_args_is_help=False)
 def import_(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Transcripts to import.")] = None,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Transcripts to import, or folders with transcripts.")
+    ] = None,
     *,
     agent: AgentsOption = None,
     project: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Only sessions that worked in this directory or below it.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Import all that is found.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Report what is understood, and import nothing.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Import everything found.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Report what each file contains, and import nothing.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Then keep importing what the agents add, until Ctrl-C.")
     ] = False,
@@ -70,30 +73,73 @@ def import_(
 ) -> None:
     """Import sessions of other agents. Their files are only read; importing again adds only what is new.
 
-    Without FILE, transcripts are searched where each agent keeps them. With no option at all, the command shows what
-    it finds and imports nothing.
+    Without FILE, the command searches where each agent keeps its transcripts. Without any options, it lists what it
+    finds and imports nothing.
     """
-    found = _given(paths, agent) if paths else list(find_transcripts(agent or ()))
+    failures = _Failures()
+    search = _Search(paths or (), agent or (), failures)
+    found = search.found(is_strict=True)
     if not (paths or agent or project or everything or check or follow):
         _show_found(found, as_json=as_json)
         return
-    work = _Work(found, None if project is None else project.absolute())
+    work = _Work(found, None if project is None else project.absolute(), failures, skips_copies=not paths)
     if not (paths or check or project):
         work.seen = SeenFiles(cache_folder(), configured_store(store).text)
     if check:
         _report_check(work, as_json=as_json)
     elif follow:
-        find = (lambda: _given(paths, agent)) if paths else (lambda: list(find_transcripts(agent or ())))
-        with_store(store, lambda opened: _follow(opened, work, find, as_json=as_json), may_be_new=True)
+        with_store(store, lambda opened: _follow(opened, work, search, as_json=as_json), may_be_new=True)
     else:
         imported = with_store(store, work.import_all, may_be_new=True)
         _report_import(work, imported, as_json=as_json)
-    if work.failures:
+    if failures.found:
         raise typer.Exit(1)
 
 
-def _given(paths: Sequence[Path], agents: list[str] | None) -> list[Found]:
-    return [found_at(path, agents[0] if agents else None) for path in paths]
+class _Failures:
+    """What cannot be read or stored. It does not stop the rest, and is reported once."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[Path, str], None] = {}
+
+    def has(self, path: Path) -> bool:
+        return any(failed == path for failed, _ in self.found)
+
+    def add(self, path: Path, error: Exception) -> None:
+        failure = path, error_text(error)
+        if failure not in self.found:
+            self.found[failure] = None
+            text = failure[1] if str(path) in failure[1] else f"{path}: {failure[1]}"
+            note(text)
+
+
+class _Search:
+    """Finds transcripts: in files and folders that were named, or where each agent keeps them."""
+
+    def __init__(self, paths: Sequence[Path], agents: Sequence[str], failures: _Failures) -> None:
+        self._paths = paths
+        self._agents = agents
+        self._failures = failures
+
+    def found(self, *, is_strict: bool = False) -> list[Found]:
+        """All that there are now. `is_strict`: the only path that was named must be a transcript or have some."""
+        if not self._paths:
+            return list(find_transcripts(self._agents, self._failures.add))
+        found: list[Found] = []
+        for path in self._paths:
+            try:
+                found += self._found(path)
+            except (BartackError, OSError) as error:
+                if is_strict and len(self._paths) == 1:
+                    raise
+                self._failures.add(path, error)
+        return found
+
+    def _found(self, path: Path) -> list[Found]:
+        agent = self._agents[0] if self._agents else None
+        is_folder = path.is_dir() and not is_transcript(path)
+        below = list(found_below(path, agent, self._failures.add)) if is_folder else []
+        return below or [found_at(path, agent)]
 
 
 def _show_found(found: Iterable[Found], *, as_json: bool) -> None:
@@ -105,7 +151,7 @@ def _show_found(found: Iterable[Found], *, as_json: bool) -> None:
         return
     print_table(_AGENTS, map(_agent_row, by_agent.values()))
     if by_agent:
-        note("Import them with --all, or some of them with --agent NAME, --project DIR or a file name.")
+        note("Import all of them with --all, or some with --agent, --project or a file name.")
     else:
         note(f"no transcripts found (agents: {_NAMES})")
 
@@ -126,32 +172,41 @@ def _agent_row(found: Sequence[Found]) -> Row:
     return found[0].format.title, str(len(found)), f"{size:.1f}", oldest, newest
 
 
-async def _follow(store: SessionStore, work: "_Work", find: Callable[[], list[Found]], *, as_json: bool) -> None:
+async def _follow(store: SessionStore, work: "_Work", search: _Search, *, as_json: bool) -> None:
     """Import all, and then again and again those that have changed."""
     seen: dict[Path, tuple[int, datetime]] = {}
+    work.is_following = True
     while True:
         done = await work.import_all(store)
-        seen |= {found.path: (found.size, found.modified) for found in work.found}
+        seen |= {found.path: (found.size, found.modified) for found in work.found if found.path not in work.unfinished}
         if any(one.entries for one in done):
             _report_import(work, done, as_json=as_json)
             sys.stdout.flush()
         work.found = []
         while not work.found:
             await asyncio.sleep(_PAUSE_S)
-            work.found = [found for found in find() if seen.get(found.path) != (found.size, found.modified)]
-        work.failures = []
+            work.found = [found for found in search.found() if seen.get(found.path) != (found.size, found.modified)]
 
 
 _PAUSE_S = 1.0  # between two looks at the files
+_QUIET = timedelta(seconds=10)  # after which a program that adds nothing has completed its answer,
+_ANSWERING = timedelta(minutes=10)  # and the longest time that it writes one
 
 
 class _Work:
     """Reads transcripts one by one, and collects what fails."""
 
-    def __init__(self, found: Sequence[Found], project: Path | None) -> None:
+    def __init__(
+        self, found: Sequence[Found], project: Path | None, failures: _Failures, *, skips_copies: bool
+    ) -> None:
         self.found = found
+        self.failures = failures
+        self.damaged = 0  # records
+        self.unfinished: set[Path] = set()  # files to read again: a session is in use, or its last answer may grow
+        self.copies = 0  # files that were exported from this store, and not continued
+        self.is_following = False  # whether files may be read while a line is written
+        self._skips_copies = skips_copies
         self._project = project
-        self.failures: list[tuple[Path, str]] = []
         self.seen: SeenFiles | None = None  # files that need not be read again
 
     def read_all(self, description: str) -> Iterator[tuple[Found, Transcript]]:
@@ -163,11 +218,20 @@ class _Work:
                 advance(found.size)
 
     def _read(self, found: Found) -> list[Transcript]:
-        try:
-            return [one for one in read_transcripts(found) if self._is_wanted(one)]
-        except (BartackError, OSError) as error:
-            self.fail(found, error)
+        if not found.size:  # a program has just begun it, or never wrote to it
             return []
+        try:
+            found_here = [one for one in read_transcripts(found, is_growing=self.is_following) if self._is_wanted(one)]
+        except (BartackError, OSError) as error:
+            self.failures.add(found.path, error)
+            return []
+        now = datetime.now(UTC)
+        if not self.is_following or found.modified < now - _QUIET:
+            return found_here
+        settled = [one.without_answer_since(now - _ANSWERING) for one in found_here]
+        if any(map(is_not, settled, found_here)):
+            self.unfinished.add(found.path)
+        return settled
 
     def _is_wanted(self, transcript: Transcript) -> bool:
         if self._project is None:
@@ -175,52 +239,82 @@ class _Work:
         directory = (transcript.header.metadata or {}).get("directory")
         return isinstance(directory, str) and Path(directory).is_relative_to(self._project)
 
-    def fail(self, found: Found, error: Exception) -> None:
-        self.failures.append((found.path, getattr(error, "message", str(error))))
-        note(f"{found.path}: {self.failures[-1][1]}")
-
     async def import_all(self, store: SessionStore) -> list[Imported]:
         """Import all files that are not known already."""
         done: list[Imported] = []
         with fewer_collections(), progress_bar("importing", sum(found.size for found in self.found)) as advance:
-            for found in self.found:
-                known = None if self.seen is None else await self.seen.sessions_of(found, store)
-                if known is None:
-                    done += await self._import(store, found)
-                else:
-                    done += [Imported(session_id, 0, False, False) for session_id in known]
-                advance(found.size)
+            for several in _batches(self.found):
+                # A commit waits for the disk, which takes longer than reading the next file; a store that is given
+                # several sessions at a time waits once for all of them.
+                for imported in await asyncio.gather(*(self._import(store, found, advance) for found in several)):
+                    done += imported
         if self.seen is not None:
             self.seen.save()
         return done
 
-    async def _import(self, store: SessionStore, found: Found) -> list[Imported]:
-        failures = len(self.failures)
+    async def _import(self, store: SessionStore, found: Found, advance: Callable[[int], None]) -> list[Imported]:
+        done = await self._imported(store, found)
+        advance(found.size)
+        return done
+
+    async def _imported(self, store: SessionStore, found: Found) -> list[Imported]:
+        known = None if self.seen is None else await self.seen.sessions_of(found, store)
+        if known is not None:
+            return [Imported(session_id, 0, False, False) for session_id in known]
         done: list[Imported] = []
+        self.unfinished.discard(found.path)
         for transcript in self._read(found):
+            if self._skips_copies and await is_known_copy(store, transcript):
+                self.copies += 1
+                continue
+            self.damaged += transcript.report.total("damaged")
             try:
                 done.append(await import_transcript(store, transcript, found.modified))
             except StoreError as error:  # such as a session in use; the others can still be imported
-                self.fail(found, error)
-        if self.seen is not None and len(self.failures) == failures:
+                self.unfinished.add(found.path)
+                self.failures.add(found.path, error)
+        if self.seen is not None and not self.is_following and not self.failures.has(found.path):
             self.seen.add(found, [one.session_id for one in done])
         return done
+
+
+def _batches(found: Sequence[Found]) -> Iterator[list[Found]]:
+    """The files in groups that are read into memory together."""
+    batch: list[Found] = []
+    size = 0
+    for one in found:
+        if batch and (size + one.size > _BATCH_BYTES or len(batch) == _BATCH_FILES):
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += one.size
+    if batch:
+        yield batch
+
+
+_BATCH_BYTES, _BATCH_FILES = 4_000_000, 32
 
 
 def _report_import(work: _Work, imported: Sequence[Imported], *, as_json: bool) -> None:
     changed = [one for one in imported if one.entries]
     if as_json:
-        failures = [{"file": str(path), "error": error} for path, error in work.failures]
+        failures = [{"file": str(path), "error": error} for path, error in work.failures.found]
         print_json({"imported": [one._asdict() for one in changed], "sessions": len(imported), "failures": failures})
         return
     for one in changed if len(changed) <= _LISTED else ():
         print(safe_line(one.session_id))
     new = sum(one.is_new for one in changed)
     entries = sum(one.entries for one in changed)
-    note(
-        f"imported {plural(entries, 'entry', 'entries')}: {plural(new, 'new session')}, "
-        f"{len(changed) - new} updated, {len(imported) - len(changed)} unchanged"
-    )
+    unchanged = plural(len(imported) - len(changed), "session")
+    if changed:
+        updated = f"{len(changed) - new} updated, {len(imported) - len(changed)} unchanged"
+        note(f"imported {plural(entries, 'entry', 'entries')}: {plural(new, 'new session')}, {updated}")
+    else:
+        note(f"nothing new: {unchanged} unchanged" if imported else "no sessions to import")
+    if work.damaged:
+        note(f"{plural(work.damaged, 'damaged record')}, kept as far as they can be read; --check lists them")
+    if work.copies:
+        note(f"skipped {plural(work.copies, 'file')} written by 'bartack export' and not continued since")
     for one in changed:
         if one.is_rewritten:
             note(f"{safe_line(one.session_id)}: the file was rewritten; its new content is a branch of the session")
@@ -236,7 +330,7 @@ def _report_check(work: _Work, *, as_json: bool) -> None:
         report = transcript.report
         for (kind, outcome), count in report.counts.items():
             kinds[transcript.agent, kind, outcome] += count
-        problems = [{"record": problem.place + 1, "problem": problem.what} for problem in report.problems]
+        problems = [_problem_json(found, problem) for problem in report.problems]
         totals = {outcome: report.total(outcome) for outcome in ("read", "opaque", "damaged")}
         rows.append({"file": str(found.path), "session": transcript.session_id, **totals, "problems": problems})
     if as_json:
@@ -244,12 +338,27 @@ def _report_check(work: _Work, *, as_json: bool) -> None:
         counts = [dict(zip(names, (*key, count), strict=True)) for key, count in sorted(kinds.items())]
         print_json({"transcripts": rows, "records": counts})
         return
-    print_table(_CHECKED, (tuple(safe_line(str(row[key])) for key in _CHECK_KEYS) for row in rows))
+    _print_checked(rows)
     print()
     print_table(_KINDS, ((*map(safe_line, key), str(count)) for key, count in sorted(kinds.items())))
     for row in rows:
         for problem in row["problems"]:
-            note(f"{row['file']}, record {problem['record']}: {problem['problem']}")
+            places = [row["file"], problem.get("in"), problem.get("record") and f"record {problem['record']}"]
+            note(safe_line(f"{', '.join(filter(None, places))}: {problem['problem']}"))
 
 
-_CHECK_KEYS = ("file", "session", "read", "opaque", "damaged")
+def _problem_json(found: Found, problem: Problem) -> dict[str, Any]:
+    """Where a problem is: `in` is a file of a folder, or a row or table of a database."""
+    inner = {} if problem.file == found.name else {"in": problem.file}
+    place = {} if problem.place is None or inner else {"record": problem.place + 1}
+    return {**inner, **place, "problem": problem.what}
+
+
+def _print_checked(rows: Sequence[dict[str, Any]]) -> None:
+    """A row for each session; on a terminal with short names."""
+    sessions, files = [row["session"] for row in rows], [row["file"] for row in rows]
+    if sys.stdout.isatty():
+        sessions, files = short_ids(sessions), [Path(file).name for file in files]
+    counts = ([str(row[key]) for key in ("read", "opaque", "damaged")] for row in rows)
+    cells = zip(sessions, files, counts, strict=True)
+    print_table(_CHECKED, ((safe_line(id), safe_line(file), *numbers) for id, file, numbers in cells))

@@ -7,6 +7,8 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -23,12 +25,14 @@ from bartack.nouns.errors import ErrorCode
 
 app = new_app("Set up Bartack: a configuration file, keys, and the local model.")
 
+_INDENT = 10  # columns for the labels
+
 # Every setting is commented out, with its default or an example.
 TEMPLATE = """\
-# Settings of Bartack. Options of a command and environment variables override them.
-# Keys are not stored here: set ANTHROPIC_API_KEY, OPENAI_API_KEY and so on in the environment.
+# Bartack settings. Command-line options and environment variables override them.
+# API keys are not stored here: set ANTHROPIC_API_KEY, OPENAI_API_KEY and so on in the environment.
 
-# The model, as vendor:model. Without it: the vendor whose key is set, or else the local model.
+# The model, as vendor:model. Default: a model from the vendor whose key is set, else the local model.
 # model = "anthropic:claude-sonnet-4-6"
 
 # Where sessions are stored: a path, sqlite:FILE, jsonl:FOLDER or postgresql://USER@HOST/DATABASE.
@@ -37,17 +41,17 @@ TEMPLATE = """\
 # System instructions for the model.
 # instructions = "Be brief."
 
-# Show the model's thinking in full, not as a summary.
+# Show the model's thinking in full instead of a summary.
 # thinking = true
 
 # Send traces and metrics to an OpenTelemetry collector, as --otel does.
 # otel = true
 
-# Whether a tool asks before it runs: "always" or "never".
+# Whether to ask before a tool runs: "always" or "never".
 # [approval]
 # read_file = "always"
 
-# Settings of the model, such as temperature, and those of its provider.
+# Model settings such as temperature, and provider-specific settings.
 # [model_settings]
 # max_tokens = 4000
 """
@@ -71,15 +75,22 @@ def init(
         choice = choose_model(os.environ.get("BARTACK_MODEL"))
     if choice.name == "local" or choice.name.startswith("local:"):
         _fetch_local(choice.name, yes=yes)
-    print(f"model     {choice.name}{f' ({choice.reason})' if choice.reason else ''}")
+    _print("model", f"{choice.name}{f' ({choice.reason})' if choice.reason else ''}")
     if not has_key and choice.name == "local":
-        print("          A small demo model. For a real one, set a provider's key, or run Ollama and use ollama:NAME.")
+        _print("", "A small demo model. For a real one, set a provider's key, or run Ollama and use ollama:NAME.")
     print("next      bartack            start a chat here\n          bartack doctor     check everything")
+
+
+def _print(label: str, text: str) -> None:
+    """Print text beside a label, wrapped between words on a terminal."""
+    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    text = fill(text, max(width - _INDENT, 20), break_long_words=False, break_on_hyphens=False)
+    print(f"{label:{_INDENT}}{text.replace(chr(10), chr(10) + ' ' * _INDENT)}")
 
 
 def _write_config(path: Path) -> None:
     if path.exists():
-        print(f"settings  {path} (exists, unchanged)")
+        _print("settings", f"{path} (exists, unchanged)")
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,9 +98,9 @@ def _write_config(path: Path) -> None:
             file.write(TEMPLATE)
     except OSError as error:
         failed = UsageError(f"Cannot write {path}: {error.strerror}.", code=ErrorCode.STORAGE_FAILED)
-        raise with_hint(failed, "Point BARTACK_CONFIG at a file that can be written.") from error
+        raise with_hint(failed, "Point BARTACK_CONFIG at a writable file.") from error
     settings_file.cache_clear()
-    print(f"settings  {path} (new, with every setting as a comment)")
+    _print("settings", f"{path} (new, with every setting as a comment)")
 
 
 def _show_keys() -> bool:
@@ -97,27 +108,27 @@ def _show_keys() -> bool:
     names = dict.fromkeys(name for vendor in VENDORS.values() for name in vendor.key_names)
     found = [name for name in names if os.environ.get(name, "").strip()]
     broken = [name for name in found if not os.environ[name].strip().isascii() or " " in os.environ[name].strip()]
-    print(f"keys      {', '.join(found) if found else 'none is set in the environment'}")
+    _print("keys", f"{', '.join(found) if found else 'none is set in the environment'}")
     for name in broken:
-        print(f"          {name} contains characters that no key has; copy it again")
+        _print("", f"{name} contains invalid characters; copy it again")
     if found and default_model().name == "local":
-        print("          none of them selects a model by default; choose one with --model or in the settings")
+        _print("", "none of them selects a model by default; choose one with --model or in the settings")
     return bool(found)
 
 
 def _fetch_local(name: str, *, yes: bool) -> None:
     """Download the weights of the local model if they are missing and the user agrees."""
     if find_spec("xllamacpp") is None:
-        print(f"local     not installed; run: {install_command('xllamacpp', ['chat', '-m', 'local'])}")
+        _print("local", f"not installed; run: {install_command('xllamacpp', ['chat', '-m', 'local'])}")
         return
     weights = weights_named(name[len("local:") :] or None)
     if weights.known is None or weights.known.is_downloaded:
-        print(f"local     {weights.path}")
+        _print("local", f"downloaded: {weights.path}")
         return
     known = known_model(weights.known.name)
-    print(f"local     {description(known)}")
+    _print("local", description(known))
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if yes or (is_terminal and typer.confirm("          Download it now?", default=True)):
-        print(f"          {download(known)}")
+        _print("", f"downloaded: {download(known)}")
     else:
-        print(f"          not downloaded; run: bartack models pull {known.name}")
+        _print("", f"not downloaded; run: bartack models pull {known.name}")

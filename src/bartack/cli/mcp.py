@@ -75,7 +75,7 @@ def add(
         bool, typer.Option("--trust-hints", help="Do not ask about tools that the server marks as read-only.")
     ] = False,
 ) -> None:
-    """Add a server, which chats use from then on. Every call of its tools needs your approval.
+    """Add a server for chats to use. Every call of its tools needs your approval.
 
     Example: bartack mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
     """
@@ -102,7 +102,7 @@ def check(
     file: Annotated[str | None, typer.Option("--mcp", metavar="FILE", help="File with the server NAME.")] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Connect to a server and list its tools. A server that requires it opens a page to sign in."""
+    """Connect to a server and list its tools. If the server requires it, a page opens to sign in."""
     with options.usage_errors():
         name, config = _server(words, file)
         auth: Any = None
@@ -202,14 +202,12 @@ def serve(
             "--tools", metavar="files", help="Let continued sessions use files and commands in this directory."
         ),
     ] = None,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Offer searching and reading only, and need no model.")
-    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only search and read; needs no model.")] = False,
 ) -> None:
     """Serve the stored sessions to other programs over stdin and stdout: search, read, and continue.
 
-    A tool call in a continued session that needs approval is put to the user of the other program, if that program can
-    ask (elicitation), and denied otherwise.
+    If a tool call in a continued session needs approval, the user of the other program is asked, provided that program
+    supports it (elicitation); otherwise the call is denied.
     """
     from bartack.app.mcp_sessions import serve_sessions  # noqa: PLC0415 - slow, and needed only here
 

@@ -79,7 +79,7 @@ def list_models(as_json: JsonOption = False) -> None:
 
 @app.command(name="remove", no_args_is_help=True)
 def remove_model(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Delete a downloaded model, and the remains of an interrupted download."""
+    """Delete a downloaded model, including partial downloads."""
     model = _named(name)
     freed = remove(model)
     if as_json:

@@ -107,7 +107,7 @@ ModelOption = Annotated[
         metavar="VENDOR:MODEL",
         autocompletion=complete_models,
         help="Model to use; 'local' or 'local:NAME' runs on this machine. "
-        "Default: a model of the vendor whose API key is set, else the local model.",
+        "Default: a model from the vendor whose API key is set, else the local model.",
     ),
 ]
 StoreOption = Annotated[
@@ -156,7 +156,7 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         envvar="BARTACK_ENGINE",
-        help="What the queue is on: the store alone, or DBOS in the same PostgreSQL database, for many workers.",
+        help="Queue engine: the store itself, or DBOS in the same PostgreSQL database, for many workers.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -8,62 +8,48 @@ Exit status: 0 there is an answer, 1 the run failed, 2 wrong arguments or settin
 --max-turns, 130 and 143 stopped by SIGINT or SIGTERM, 141 the reader of the output went away.
 """
 
-import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, redirect_stdout
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
-from bartack.agent import Run
-from bartack.agent.events import EntryAppended, RunFinished, RunResult
-from bartack.agent.run import as_message
-from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
-from bartack.app.attachments import MAX_BYTES, load_attachment, unsupported_content
+from bartack.app.agent_setup import AgentSetup, resolve_setup
+from bartack.app.attachments import MAX_BYTES, load_attachment
 from bartack.app.demo import demo_notice
-from bartack.app.errors import failure_hint, with_hint, with_store_hint
-from bartack.app.event_loop import run_async
+from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import chosen_servers
-from bartack.app.notices import losses_text
-from bartack.app.output_schema import SchemaOutput, load_output_schema
+from bartack.app.output_schema import load_output_schema
 from bartack.app.queues import QUEUE
-from bartack.app.safe_text import safe_line
-from bartack.app.sessions import OWN_AGENT, ensure_session, latest_session_here, opened_store
+from bartack.app.sessions import OWN_AGENT
 from bartack.cli import options
 from bartack.cli.detached import Detached, submit_detached
-from bartack.cli.output import note
-from bartack.cli.run_output import JsonOutput, Output, OutputClosed, TextOutput
-from bartack.cli.store_access import store_flag
-from bartack.cli.telemetry import export_for, exported
-from bartack.models.model import Model
+from bartack.cli.run_output import JsonOutput, TextOutput
+from bartack.cli.single_run import Job, execute
+from bartack.cli.stdout import OutputClosed
+from bartack.cli.telemetry import export_for
 from bartack.nouns.config import LoopConfig
-from bartack.nouns.deltas import Failed
-from bartack.nouns.entries import ApprovalRequired, StreamFailed
-from bartack.nouns.errors import AgentError, BartackError, ErrorCode, PartValidationError, StoreError
-from bartack.nouns.parts import FileRef, Image
-from bartack.nouns.tables import AgentStatus
-from bartack.store import SessionStore
-from bartack.tools import Approver, Decision, ToolDefinition, file_tools
-
-if TYPE_CHECKING:
-    from bartack.app.telemetry_export import TelemetryExport
+from bartack.nouns.entries import ApprovalRequired
+from bartack.nouns.errors import ErrorCode, PartValidationError
+from bartack.tools import Decision, ToolDefinition, file_tools
 
 app = options.new_app("Run one prompt and print the answer, for scripts.")
 
-_PIPE_CLOSED = 128 + 13  # the status that shells give a program ended by SIGPIPE
-_LIMIT_REACHED = 3
-_USAGE_CODES = frozenset((ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_VALUE))
-_USAGE_HINT = "'bartack run --help' explains the arguments, and 'bartack doctor' checks the settings."
+_DETACHED = ("agent", "queue", "engine", "priority", "at")  # options that only a queued prompt has
+_NOT_DETACHED = (
+    *("model", "resume", "tool", "mcp", "tools", "allow", "yes"),
+    *("max_turns", "output_schema", "instructions", "otel"),
+)
 
 
 @app.command()
 def run(
+    context: typer.Context,
     prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="The prompt, followed by what is piped to stdin.")
+        str | None, typer.Argument(metavar="PROMPT", help="The prompt. Text piped to stdin is appended.")
     ] = None,
     *,
     model: options.ModelOption = None,
@@ -81,7 +67,7 @@ def run(
         typer.Option(
             metavar="SESSION",
             autocompletion=options.complete_sessions,
-            help="Finish the run of this session that was interrupted, without a prompt.",
+            help="Finish the interrupted run of this session. Takes no prompt.",
         ),
     ] = None,
     attach: Annotated[
@@ -101,7 +87,7 @@ def run(
     yes: Annotated[bool, typer.Option("--yes", help="Approve every tool call that needs approval.")] = False,
     max_turns: Annotated[
         int | None,
-        typer.Option("--max-turns", metavar="N", min=1, help="Stop after this many answers of the model."),
+        typer.Option("--max-turns", metavar="N", min=1, help="Stop after this many answers from the model."),
     ] = None,
     output_schema: Annotated[
         Path | None,
@@ -116,9 +102,7 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", help="Queue the prompt for a worker, print the session id, and exit.")
     ] = False,
-    agent: Annotated[
-        str, typer.Option(metavar="NAME", help="With --detach: the agent of the worker that answers.")
-    ] = OWN_AGENT,
+    agent: Annotated[str, typer.Option(metavar="NAME", help="With --detach: the worker's agent to run.")] = OWN_AGENT,
     queue: options.QueueOption = QUEUE,
     engine: options.EngineOption = "store",
     priority: Annotated[int, typer.Option(metavar="N", help="With --detach: runs of higher priority come first.")] = 0,
@@ -146,6 +130,7 @@ def run(
     A pipe gets the whole answer, or nothing. The exit status is 0 for an answer, 1 for a failure, 2 for wrong arguments
     or settings, 3 if a limit such as --max-turns was reached, and 130 after Ctrl-C.
     """
+    _check_detached(context, detach=detach)
     if detach:
         with options.usage_errors():
             prompts = Detached(
@@ -159,7 +144,7 @@ def run(
                 priority=priority,
                 at=at,
             )
-        submit_detached(prompts, store, as_json=as_json)
+        submit_detached(prompts, store, as_json=as_json, quiet=quiet)
         return
     output = JsonOutput() if as_json else TextOutput(stream=stream, quiet=quiet, as_value=output_schema is not None)
 
@@ -202,19 +187,23 @@ def run(
         return job
 
     try:
-        status = _execute(prepare, output)
+        status = execute(prepare, output)
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     except OutputClosed as error:
-        if not isinstance(error.__cause__, BrokenPipeError):
-            raise _unwritable(error) from error
-        status = _PIPE_CLOSED
+        with_hint(error, "The answer up to this point is stored; 'bartack sessions list' shows the session.")
+        raise
     raise typer.Exit(status)
 
 
-def _unwritable(error: OutputClosed) -> BartackError:
-    failure = BartackError(f"Cannot write the answer: {error.__cause__}.", code=ErrorCode.STORAGE_FAILED)
-    return with_hint(failure, "The answer up to this point is stored; 'bartack sessions list' shows the session.")
+def _check_detached(context: typer.Context, *, detach: bool) -> None:
+    """Refuse options that would have no effect."""
+    names = _NOT_DETACHED if detach else _DETACHED
+    sources = ((name, context.get_parameter_source(name)) for name in names)
+    given = next((name for name, source in sources if getattr(source, "name", "") == "COMMANDLINE"), None)
+    if given is not None:
+        why = "has no effect with --detach: the worker has its own settings" if detach else "needs --detach"
+        raise typer.BadParameter(f"--{given.replace('_', '-')} {why}")
 
 
 # -- approval without a person
@@ -267,189 +256,3 @@ def _whole_prompt(words: str) -> str:
 def _invalid_prompt(problem: str) -> PartValidationError:
     error = PartValidationError(problem, path="$.prompt", code=ErrorCode.INVALID_CONFIG)
     return with_hint(error, "Use --attach for images and PDFs.")
-
-
-# -- the run
-
-
-class Job(NamedTuple):
-    """What to run, with everything prepared that needs neither network nor store."""
-
-    prompt: str
-    attachments: tuple[Image | FileRef, ...]
-    setup: AgentSetup
-    approver: Approver
-    limits: LoopConfig
-    output: SchemaOutput | None
-    session: str | None
-    continue_latest: bool
-    resume: str | None
-    quiet: bool
-    export: "TelemetryExport | None"
-
-
-def _execute(prepare: Callable[[], Job], output: Output) -> int:
-    """The exit status. Whatever is raised, the output has been ended before."""
-    single = _SingleRun(output)
-    try:
-        with redirect_stdout(sys.stderr):  # what tools print is not part of the answer
-            with options.usage_errors():
-                job = prepare()
-            status = run_async(single.run(job))
-        output.end(single.result, single.failed)
-    except OutputClosed:
-        raise
-    except KeyboardInterrupt:
-        if not single.has_started:  # a started run handles Ctrl-C itself
-            output.end(None, _NOT_STARTED)
-        raise
-    except Exception as error:
-        output.end(single.result, single.failed or _as_failed(error))
-        single.note_session()
-        if not single.has_started and isinstance(error, BartackError) and error.code in _USAGE_CODES:
-            raise options.UsageError.of(error) from error
-        raise
-    single.note_session()
-    if status:
-        note("bartack: stopped; the partial answer is stored in the session")
-    return status
-
-
-class _LimitReached(AgentError):
-    """The run was stopped by one of its limits."""
-
-    exit_status = _LIMIT_REACHED
-
-
-_NOT_STARTED = Failed(ErrorCode.ABORTED, "stopped before the run started")
-
-
-def _as_failed(error: Exception) -> Failed:
-    if isinstance(error, BartackError):
-        return Failed(error.code, error.message, retryable=error.retryable)
-    if isinstance(error, typer.BadParameter):
-        return Failed(ErrorCode.INVALID_CONFIG, error.message)
-    return Failed(ErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
-
-
-class _SingleRun:
-    """One run and how far it came, also if it raises."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._signal: int | None = None  # that stopped it
-        self._run: Run | None = None
-        self._session_note: str | None = None  # how to continue a session that the user did not name
-        self._last_failure: Failed | None = None  # of a model call
-        self.result: RunResult | None = None
-        self.failed: Failed | None = None
-        self.has_started = False
-
-    async def run(self, job: Job) -> int:
-        """0, or the status for the signal that stopped it. Raises errors with a hint."""
-        try:
-            with self._signals():
-                await self._run_job(job)
-        except asyncio.CancelledError:
-            if self._signal is None:
-                raise
-            self.failed = _NOT_STARTED
-        except BartackError as error:
-            self._add_hint(error, job)
-            raise
-        if self._signal is not None and (self.result is None or self.result.status is AgentStatus.ABORTED):
-            return 128 + self._signal
-        self._raise_failure(job.setup.model)
-        return 0
-
-    def _add_hint(self, error: BartackError, job: Job) -> None:
-        if not self.has_started and isinstance(error, StoreError):
-            with_store_hint(error, is_server=job.setup.address.kind == "postgres")
-        is_usage = not self.has_started and error.code in _USAGE_CODES
-        with_hint(error, _USAGE_HINT if is_usage else failure_hint(error.code, job.setup.model))
-
-    async def _run_job(self, job: Job) -> None:
-        async with AsyncExitStack() as stack:
-            stack.enter_context(exported(job.export))
-            close = getattr(job.setup.model, "aclose", None)
-            if close is not None:
-                stack.push_async_callback(close)
-            store = await stack.enter_async_context(opened_store(job.setup.address))
-            telemetry = None if job.export is None else job.export.telemetry
-            agent = new_agent(job.setup, store, approver=job.approver, telemetry=telemetry, output=job.output)
-            await stack.enter_async_context(agent)
-            if job.resume is not None:
-                self._run = agent.resume_stream(job.resume, limits=job.limits)
-            else:
-                session = await self._session(store, job)
-                message = as_message(*job.attachments, job.prompt)
-                losses = unsupported_content(job.setup.model, message) if job.attachments else ()
-                if losses and not job.quiet:  # no event contains it
-                    note(f"warning: {losses_text(losses)}")
-                self._run = agent.stream(message, session=session, limits=job.limits)
-            async with self._run:
-                self.has_started = True
-                async for event in self._run:
-                    if isinstance(event, RunFinished):
-                        self.result = event.result
-                    elif isinstance(event, EntryAppended) and isinstance(event.entry.fact, StreamFailed):
-                        self._last_failure = event.entry.fact.error
-                    await self._output.show(event)
-            self.result = self._run.result  # without an event if there was nothing to resume
-
-    async def _session(self, store: SessionStore, job: Job) -> str:
-        if job.continue_latest:
-            return await latest_session_here(store)
-        session = await ensure_session(store, job.session, prompt=job.prompt, program="bartack run")
-        if job.session is None:
-            command = f"bartack run{store_flag(job.setup.address)} --session {session} ..."
-            self._session_note = f"session {session}; continue with: {command}"
-        return session
-
-    def note_session(self) -> None:
-        """Print how to continue a session that the user did not name."""
-        if self._session_note is not None:
-            self._output.note(self._session_note, is_dim=True)
-
-    def _raise_failure(self, model: Model) -> None:
-        result, last = self.result, self._last_failure
-        assert result is not None  # every run that ends without an exception has one
-        if result.status is AgentStatus.COMPLETED:
-            return
-        self.failed = result.error or Failed(ErrorCode.ABORTED, result.reason or str(result.status))
-        message = safe_line(self.failed.message or str(self.failed.error_code))
-        if last is not None and last.error_code is self.failed.error_code:
-            self.failed = last  # it has the provider's retry-after
-            message = f"{model.model_info().provider}: {message}"
-        hint = failure_hint(self.failed.error_code, model, self.failed.retry_after_ms)
-        kind = _LimitReached if self.failed.error_code is ErrorCode.LIMIT_EXCEEDED else AgentError
-        raise with_hint(kind(message, code=self.failed.error_code), hint)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM abort the run, which still stores its end. A second one ends the process at once."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def stop(number: int) -> None:
-            self._signal = number
-            if self._run is None:
-                task.cancel()
-            else:
-                self._run.abort("interrupted")
-
-        def handle(number: int, frame: Any) -> None:
-            signal.signal(number, signal.SIG_DFL)
-            loop.call_soon_threadsafe(stop, number)
-
-        before = {
-            number: signal.signal(number, handle)
-            for number in (signal.SIGINT, signal.SIGTERM)
-            if signal.getsignal(number) is not signal.SIG_IGN  # shells start background jobs with SIGINT ignored
-        }
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                if signal.getsignal(number) is handle:  # otherwise the next signal must end the process
-                    signal.signal(number, handler)

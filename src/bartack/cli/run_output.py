@@ -4,12 +4,10 @@ The answer is the one that the run ended with. Only on a terminal is text shown 
 fails cannot be taken back: a pipe gets the whole answer at the end, or nothing. What the model writes before it calls a
 tool is not the answer, and goes to stderr there.
 
-Output is written in a thread, because its reader may be slow while the run has a lease to renew. Once it can no longer
-be written, `OutputClosed` is raised and stdout is detached, so that the interpreter has nothing left to flush.
+Output is written in a thread, because its reader may be slow while the run has a lease to renew.
 """
 
 import asyncio
-import os
 import sys
 from typing import Any
 
@@ -25,10 +23,6 @@ from bartack.nouns.tables import AgentStatus
 from bartack.nouns.tool_states import Errored, Running
 
 _ERROR = 200  # characters of a tool's error
-
-
-class OutputClosed(Exception):
-    """stdout can no longer be written to; the cause is an `OSError`."""
 
 
 class JsonOutput:
@@ -149,16 +143,9 @@ class _Stdout:
 
     def __init__(self) -> None:
         self._file = sys.stdout
-        self.is_terminal = self._file is not None and self._file.isatty()
-        self.encoding = getattr(self._file, "encoding", None) or "utf-8"
+        self.is_terminal = self._file.isatty()
+        self.encoding = self._file.encoding or "utf-8"
 
     def write(self, data: bytes) -> None:
-        if self._file is None:  # closed before the process started
-            return
-        try:
-            self._file.buffer.write(data)
-            self._file.buffer.flush()
-        except OSError as error:
-            with open(os.devnull, "wb") as devnull:  # noqa: PTH123 - not a path of the file system
-                os.dup2(devnull.fileno(), self._file.fileno())
-            raise OutputClosed from error
+        self._file.buffer.write(data)
+        self._file.buffer.flush()

@@ -2,8 +2,11 @@
 
 import os
 import secrets
+import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +18,15 @@ from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
-from bartack.app.queues import new_queue
+from bartack.app.queues import QUEUE, new_queue
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import opened_store
 from bartack.cli import options
 from bartack.cli.output import note
 from bartack.cli.telemetry import export_for, exported
 from bartack.nouns.errors import BartackError, ErrorCode, StoreError
+from bartack.queues import RunQueue
+from bartack.store import SessionStore
 from bartack.store.address import default_path
 from bartack.store.files import new_file
 from bartack.web.access import TokenAccess
@@ -32,7 +37,7 @@ from bartack.web.server import serve as serve_app
 app = options.new_app("Serve a web page and an API for sessions.")
 
 _PORT = 4747
-_PORT_HINT = "Choose another port with --port, or 0 for any free one."
+_PORT_HINT = "Choose another port with --port; 0 picks a free port."
 
 
 @app.command(no_args_is_help=False)
@@ -41,15 +46,16 @@ def serve(
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 is any free one.")
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 picks a free port.")
     ] = _PORT,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate, as PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key of the certificate, as PEM.")] = None,
     public_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="https URL of a proxy in front of this server.")
+        str | None,
+        typer.Option(metavar="URL", help="URL of a proxy in front of this server: https, or http on this machine."),
     ] = None,
     drain: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long live runs may take to end when stopping.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for live runs when stopping.")
     ] = 20.0,
     tools: Annotated[
         bool, typer.Option("--tools/--no-tools", help="Enable tools for files and commands in this directory.")
@@ -60,15 +66,17 @@ def serve(
         bool,
         typer.Option("--workers", help="Hand runs to workers (see 'bartack worker') instead of running them."),
     ] = False,
+    queue: options.QueueOption = QUEUE,
     engine: options.EngineOption = "store",
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="Stop when stdin is closed.")] = False,
 ) -> None:
-    """Serve a web page to chat with a model and watch it work, and the API behind the page.
+    """Serve a web page to chat with a model and watch it work, and the API that the page uses.
 
-    The printed link signs one browser in; then a new link is printed. Programs send the token, which is kept in the
-    user's data folder, or the one in BARTACK_WEB_TOKEN. Runs belong to the server: they continue when every window is
-    closed, and after a restart.
+    The printed link signs in one browser; then a new link is printed. Programs send the token stored in the user's data
+    folder, or the one in BARTACK_WEB_TOKEN. Runs belong to the server: they continue after every window is closed, and
+    after a restart.
     """
     address = Address(host, port, tls_cert, tls_key, public_url)
     with options.usage_errors():
@@ -81,8 +89,18 @@ def serve(
             raise with_hint(error, _PORT_HINT) from None
         export = export_for(otel)
     telemetry = None if export is None else export.telemetry
+    if until_eof:
+        threading.Thread(target=_stop_at_eof, daemon=True).start()
     with exported(export):
-        run_async(_serve(setup, address, listener, token, drain, telemetry, engine if workers else None))
+        jobs = partial(new_queue, setup.address, name=queue, engine=engine) if workers else None
+        run_async(_serve(setup, address, listener, token, drain, telemetry, jobs))
+
+
+def _stop_at_eof() -> None:
+    """Stop as SIGTERM does once stdin is closed. Its other end is in the process that started this one, so that this
+    happens however that process ends."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _check(address: Address) -> None:
@@ -105,7 +123,7 @@ def _kept_token(path: Path) -> str:
             f"Cannot read or create the token in {path}: {error}.", code=ErrorCode.INVALID_CONFIG
         ) from error
     if len(token) < 32:
-        text = f"The token in {path} is too short. Delete the file, and a new one is created."
+        text = f"The token in {path} is too short. Delete the file to have a new one created."
         raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
     return token
 
@@ -117,10 +135,9 @@ async def _serve(  # noqa: PLR0917 - called once, above
     token: str,
     drain_s: float,
     telemetry: Telemetry | None,
-    engine: str | None,
+    queue: Callable[[SessionStore], RunQueue] | None,
 ) -> None:
-    """With `engine`, runs are handed to workers through a queue of this kind."""
-    queue = None if engine is None else partial(new_queue, setup.address, engine=engine)
+    """With `queue`, runs are handed to workers through it."""
     origins = address.origins(listener.getsockname()[1])
     async with (
         opened_store(setup.address) as store,

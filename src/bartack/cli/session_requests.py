@@ -1,4 +1,5 @@
-"""`bartack sessions post`, `approve`, `deny`, `result`, `abort`, `switch`, `note` and `redact`: requests to a session.
+"""`bartack sessions post`, `approve`, `deny`, `result`, `abort`, `switch`, `rename`, `note`, `redact`: requests to a
+session.
 
 A run that is live in another process reacts at once. Without one, a request waits for the next run.
 """
@@ -33,7 +34,7 @@ ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who 
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands of this module to `bartack sessions`."""
-    for command in (post, approve, deny, result, abort, switch, note, redact):
+    for command in (post, approve, deny, result, abort, switch, rename, note, redact):
         app.command()(command)
 
 
@@ -46,7 +47,7 @@ def post(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Queue a message for the run, which continues with it when it would end; or for the next run."""
+    """Queue a message. The live run reads it before it would end; otherwise the next run does."""
     send = requests.steer if steer else requests.queue
     _request(
         store,
@@ -136,12 +137,29 @@ def switch(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let another model answer, from the next model call of the open run to its end, or in the next run."""
+    """Switch the open run to another model from its next model call on. If no run is open, switch the next one."""
     _request(
         store,
         session,
         lambda opened, session: requests.switch_model(opened, session, model),
         "model switched",
+        as_json=as_json,
+    )
+
+
+def rename(
+    session: SessionArgument,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="The new title.")],
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the title of a session."""
+    _request(
+        store,
+        session,
+        lambda opened, session: requests.rename(opened, session, title),
+        "session renamed",
         as_json=as_json,
     )
 
@@ -154,7 +172,7 @@ def note(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a note, which models do not see."""
+    """Add a note that models do not see."""
     data = {"text": text} if by is None else {"text": text, "by": by}
     _request(
         store,

@@ -32,10 +32,11 @@ from bartack.cli.options import JsonOption, SessionArgument, StoreOption, comple
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.store_access import with_session, with_store
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry, Redaction, SessionHeader
+from bartack.nouns.entries import Custom, Entry, Redaction
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.wire import dump
 from bartack.session.outline import SOURCE
+from bartack.session.title import title_in
 from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
 from bartack.store.backup import backup as backup_store
 from bartack.store.backup import restore as restore_store
@@ -53,7 +54,7 @@ SESSIONS = columns("session title~ entries# updated? tokens#? cost#?")
 _LISTED = columns("session title~ entries# updated? directory? cost#?")  # on a terminal
 MODEL_SPEND = columns("model calls# input# output# cost#")
 _ENTRIES = columns("seq# time? kind text")
-_HITS = columns("session seq# text")
+_HITS = columns("session seq# text~")
 _FINDINGS = columns("session seq# fault details fix")
 _MAX_HITS = 10_000  # that are filtered by agent or project
 _DIRECTORY = 24  # characters of a path in a list
@@ -95,7 +96,7 @@ def model_spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:
 AgentOption = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help=f"Only sessions of this agent: {OWN_AGENT}, or one that they were imported from."
+        metavar="NAME", help=f"Only sessions of this agent: {OWN_AGENT}, or one that sessions were imported from."
     ),
 ]
 ProjectOption = Annotated[
@@ -178,10 +179,10 @@ def _entry_row(entry: Entry) -> Row:
 
 
 async def _info(store: SessionStore, loaded: Entries, totals: Totals) -> SessionInfo:
-    header, tail = loaded[0].fact, await store.tail_of(loaded.session_id)
+    tail = await store.tail_of(loaded.session_id)
     return SessionInfo(
         id=loaded.session_id,
-        title=header.title if isinstance(header, SessionHeader) else None,
+        title=title_in(loaded),
         created=loaded[0].timestamp,
         updated=loaded[-1].timestamp,
         entries=tail.seq,
@@ -214,7 +215,10 @@ def search(
     if as_json:
         print_json({"items": list(map(dump, hits)), "offset": following})
         return
-    print_table(_HITS, ((safe_line(hit.session_id), str(hit.seq), safe_line(hit.snippet)) for hit in hits))
+    ids = [hit.session_id for hit in hits]
+    shown = short_ids(ids) if sys.stdout.isatty() else ids
+    rows = zip(shown, hits, strict=True)
+    print_table(_HITS, ((safe_line(id), str(hit.seq), safe_line(hit.snippet)) for id, hit in rows))
     if not hits:
         note("no matches")
     if following is not None:
@@ -322,7 +326,7 @@ def fsck(
         typer.Argument(metavar="SESSION", help="Sessions to check (default: all).", autocompletion=complete_sessions),
     ] = None,
     do_repair: Annotated[
-        bool, typer.Option("--repair", help="Append what is missing, and set aside what is torn. Entries never change.")
+        bool, typer.Option("--repair", help="Append missing results and set torn lines aside. Entries never change.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -364,7 +368,7 @@ PathArgument = Annotated[Path, typer.Argument(metavar="PATH", show_default=False
 def backup(target: PathArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Copy the store to PATH while others write to it.
 
-    A SQLite or JSONL store becomes a store of the same kind, a PostgreSQL store a JSONL export.
+    The backup of a SQLite or JSONL store is a store of the same kind; that of a PostgreSQL store is a JSONL export.
     """
     with_store(store, lambda opened: backup_store(opened, target), for_reading=True)
     if as_json:
@@ -375,7 +379,7 @@ def backup(target: PathArgument, store: StoreOption = None, as_json: JsonOption 
 
 @app.command()
 def restore(source: PathArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Make a new store from the backup at PATH. An existing store is left alone."""
+    """Create a new store from the backup at PATH. An existing store is never overwritten."""
     address = configured_store(store)
     asyncio.run(restore_store(source, address.text))
     if as_json:

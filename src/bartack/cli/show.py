@@ -65,7 +65,9 @@ def show(
 
 
 def _stored(session: str, head: str | None, store: str | None) -> Sequence[Entry]:
-    loaded: Entries = with_session(store, session, lambda opened, found: opened.load(found, head=head))
+    loaded: Entries = with_session(
+        store, session, lambda opened, found: opened.load(found, head=head), for_reading=True
+    )
     return loaded
 
 

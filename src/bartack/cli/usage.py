@@ -15,6 +15,7 @@ from bartack.nouns.errors import ErrorCode
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
 _PLAIN = [  # what pydantic says about a value, for people who do not write Python
     (re.compile(r"Value error, "), ""),
+    (re.compile(r"does not match the formats? .*"), "is not a valid time"),
     (re.compile(r"Input should be a valid integer.*"), "it must be an integer"),
     (re.compile(r"Input should be greater than or equal to "), "it must be at least "),
     (re.compile(r"Input should be less than or equal to "), "it must be at most "),

@@ -13,6 +13,7 @@ from bartack.app.errors import with_store_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers
 from bartack.app.notices import plural
+from bartack.app.platform import require_posix
 from bartack.app.queues import QUEUE, opened_queue
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import configured_store, opened_store
@@ -24,7 +25,7 @@ from bartack.queues import Limit
 from bartack.store.address import StoreAddress
 from bartack.workers import Worker
 
-app = options.new_app("Work on queued runs.")
+app = options.new_app("Run a worker that executes queued runs.")
 
 
 @app.command(no_args_is_help=False)
@@ -34,7 +35,7 @@ def worker(
         typer.Option(
             "--agents",
             metavar="MODULE:NAME",
-            help="Agents to work with: a list, or a dict of names. Default: one named bartack, with the options below.",
+            help="Agent, list of agents, or dict by name. Default: one named bartack, with the options below.",
         ),
     ] = None,
     *,
@@ -49,27 +50,30 @@ def worker(
     store: options.StoreOption = None,
     queue: options.QueueOption = QUEUE,
     engine: options.EngineOption = "store",
-    slots: Annotated[int, typer.Option(min=1, help="How many runs are live at once.")] = 10,
+    slots: Annotated[int, typer.Option(min=1, help="Maximum number of live runs.")] = 10,
     limit: Annotated[
         list[str] | None,
         typer.Option(
             "--limit",
             metavar="BY[:NAME]=COUNT[/SECONDS]",
-            help="Limit the runs of each user, model or provider, or of the named one, over all workers: "
-            "how many at once, or how many may start within so many seconds. May be repeated.",
+            help="Limit the runs of each user, model or provider (or only of NAME) across all workers: COUNT at once, "
+            "or COUNT starts within SECONDS. May be repeated.",
         ),
     ] = None,
     drain: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long the current steps may take when stopping.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the current steps when stopping.")
     ] = 20.0,
     otel: options.OtelOption = None,
 ) -> None:
-    """Work on the runs that 'bartack run --detach', Agent.submit() or a web server have queued in a store.
+    """Execute runs that 'bartack run --detach', Agent.submit() or a web server have queued in a store.
 
-    Start as many as needed, on any machine that can reach the store. Ctrl-C or SIGTERM stops a worker: each run
+    Start as many workers as needed, on any machine that can reach the store. Ctrl-C or SIGTERM stops a worker: each run
     completes its current step, and another worker continues it. A second Ctrl-C interrupts the steps.
     """
     with options.usage_errors():
+        require_posix(
+            "Workers", "On Windows, work in WSL; a worker on another machine can use the same PostgreSQL store."
+        )
         limits = [Limit.parse(text) for text in limit or ()]
         setup = None
         given: dict[str, Agent[Any, Any]] = {}
@@ -90,14 +94,15 @@ def worker(
     async def work() -> None:
         async with AsyncExitStack() as stack:
             opened = await stack.enter_async_context(opened_store(address))
+            telemetry = None if export is None else export.telemetry
             if setup is not None:
-                telemetry = None if export is None else export.telemetry
                 own = new_agent(setup, opened, approver=None, telemetry=telemetry)
                 given[own.name or ""] = own
             for agent in given.values():
                 await stack.enter_async_context(agent)
             jobs = await stack.enter_async_context(opened_queue(address, opened, queue, engine=engine, limits=limits))
-            await _work(Worker(jobs, given, opened, slots=slots, drain_s=drain), address)
+            worker = Worker(jobs, given, opened, slots=slots, drain_s=drain, telemetry=telemetry)
+            await _work(worker, address)
 
     with exported(export):
         try:

@@ -38,7 +38,7 @@ def workers(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the workers of a store, the runs that are live, waiting or stuck, their ages, and the throughput."""
+    """Show the workers of a store, its live, waiting and stuck runs and their ages, and the throughput."""
     address = configured_store(store)
 
     async def load(opened: SessionStore) -> tuple[QueueStatus, bool]:
@@ -62,7 +62,7 @@ def workers(
     note(
         f"{plural(len(status.workers), 'worker')}, {len(status.running)} live, {due} waiting{waits}, "
         f"{status.scheduled} scheduled, {len(status.stuck)} stuck; {status.per_minute:g} per minute"
-        + (f"; so far {ended}" if ended else "")
+        + (f"; ended: {ended}" if ended else "")
     )
 
 

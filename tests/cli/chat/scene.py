@@ -1,5 +1,6 @@
 """A scene: a scripted provider, and a folder in which chats are started."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,12 @@ class Scene:
     def chat(self, *words: str, columns: int = 100, rows: int = 40, **env: str) -> Terminal:
         """A chat, as a context manager."""
         return Terminal({**self.env, **env}, *words, columns=columns, rows=rows)
+
+    def shell(self, *, columns: int = 100, rows: int = 40, **env: str) -> Terminal:
+        """A shell with `bartack` on its path, as a context manager."""
+        path = f"{Path(sys.executable).parent}:{self.env['PATH']}"
+        own = {**self.env, "PATH": path, "PS1": "$ ", **env}
+        return Terminal(own, "--norc", "--noprofile", columns=columns, rows=rows, program=("bash",))
 
     def bartack(self, *words: str) -> str:
         """The output of another command."""

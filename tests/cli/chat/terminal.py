@@ -12,13 +12,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import pytest
 
-__all__ = ["Terminal", "bartack", "chat_environment", "needs_tmux"]
+__all__ = ["Terminal", "bartack", "chat_environment", "is_asking", "needs_tmux"]
 
 LIMIT = 300.0  # seconds; only a hang takes this long
 POLL = 0.03
@@ -60,15 +60,25 @@ def bartack(*words: str, env: Mapping[str, str]) -> str:
     return done.stdout
 
 
-class Terminal:
-    """A tmux server with one window that runs `bartack chat`. Leaving the context ends both."""
+CHAT = (sys.executable, "-m", "bartack.cli", "chat")
 
-    def __init__(self, env: Mapping[str, str], *words: str, columns: int = 100, rows: int = 40) -> None:
+
+class Terminal:
+    """A tmux server with one window that runs `bartack chat`, or another program. Leaving the context ends both."""
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        *words: str,
+        columns: int = 100,
+        rows: int = 40,
+        program: Sequence[str] = CHAT,
+    ) -> None:
         self._name = f"bartack-{uuid.uuid4().hex[:12]}"
         self.is_dumb = env["TERM"] == "dumb"
         self._pid_file = Path(env["HOME"], f"{self._name}.pid")
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-        command = shlex.join([sys.executable, "-m", "bartack.cli", "chat", *words])
+        command = shlex.join([*program, *words])
         inner = shlex.quote(f"echo $$ > {shlex.quote(str(self._pid_file))}; exec {command}")
         line = f'env -i {settings} sh -c {inner}; echo "[left with $?]"; exec sleep 1000'
         size = "-x", str(columns), "-y", str(rows)
@@ -135,6 +145,10 @@ class Terminal:
         """The title of the window, which programs can change."""
         return self._tmux("display-message", "-p", "#{pane_title}").strip()
 
+    def has_cursor(self) -> bool:
+        """Whether the cursor is visible."""
+        return self._tmux("display-message", "-p", "#{cursor_flag}").strip() == "1"
+
     def wait_for(self, expected: str | Callable[[str], bool], *, whole: bool = False) -> str:
         """The screen (or the scrollback too) once it contains the text or satisfies the function."""
         deadline = time.monotonic() + LIMIT
@@ -180,9 +194,14 @@ class Terminal:
         self.wait_for("[left with 137]")
 
 
+def is_asking(screen: str) -> bool:
+    """Whether the chat waits for a decision about a tool call."""
+    return screen.rstrip().endswith("[q] stop:")
+
+
 def is_at_prompt(screen: str) -> bool:
-    """Whether the line above the status line is an empty prompt; on a dumb terminal, the line below it."""
+    """Whether the line above the status line is an empty prompt; in plain text, the line below it."""
     lines = [line for line in screen.splitlines() if line.strip()]
     return len(lines) >= 2 and (
-        lines[-2].rstrip() in {"›", ">"} or (lines[-1].rstrip() == ">" and lines[-2].startswith("["))
+        lines[-2].rstrip() in {"›", ">"} or (lines[-1].rstrip() in {">", "You:"} and lines[-2].startswith("["))
     )

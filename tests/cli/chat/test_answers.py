@@ -9,8 +9,8 @@ from threading import Event
 import pytest
 
 from tests.cli.chat.gates import Gated
-from tests.cli.chat.scene import scene
-from tests.cli.chat.terminal import is_at_prompt, needs_tmux
+from tests.cli.chat.scene import scene, writes
+from tests.cli.chat.terminal import is_asking, is_at_prompt, needs_tmux
 
 pytestmark = needs_tmux
 
@@ -36,20 +36,22 @@ def test_text_typed_during_an_answer_is_the_next_message(tmp_path: Path) -> None
     gate = Event()
     thinking = {"think": "".join(f"Thought {number}.\n" for number in range(1, 10))}
     first = Gated([thinking, {"gate": gate}, "First answer."])
-    with scene(tmp_path, first, ["Second answer."]) as here, here.chat() as chat:
+    with scene(tmp_path, first, ["Second answer."], ["Third answer."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         chat.say("one")
         chat.wait_for("Thought 9.")
         chat.say("two, typed ahead")
+        chat.paste("a line\n" * 30)
+        chat.key("Enter")
         chat.type("and three")
         chat.key("C-o")  # expands thinking, so the keys before it have arrived
         seen = chat.wait_for("Thought 1.")
-        assert "  queued: two, typed ahead\n› and three" in seen
+        assert "  queued: two, typed ahead\n  queued: [Pasted #1: 30 lines]\n› and three" in seen
         assert seen.rstrip().splitlines()[-1].startswith(" Ctrl-C to stop · openai-compatible:test · ")
         gate.set()
-        chat.wait_for("Second answer.")
+        chat.wait_for("Third answer.")
         assert "two, typed ahead" in chat.wait_for("› and three")
-        assert here.user_texts() == ["one", "two, typed ahead"]
+        assert here.user_texts() == ["one", "two, typed ahead", "a line\n" * 30]
 
 
 def test_ctrl_c_keeps_the_partial_answer_and_a_second_one_exits(tmp_path: Path) -> None:
@@ -81,8 +83,12 @@ def test_ctrl_c_discards_the_line_first_and_ctrl_d_exits(tmp_path: Path) -> None
             chat.key("C-c")
             chat.wait_for("Stopped.")
             chat.wait_for_prompt()
+            written = tmp_path / "written"
+            chat.record(written)
             chat.type("thrown away")
             chat.wait_for("thrown away")
+            chat.wait_for(lambda _: b"away" in written.read_bytes())
+            assert b"\x1b[J" not in written.read_bytes()  # keys change the line without erasing it, which would flicker
             chat.key("C-c")
             chat.wait_for_prompt()
             chat.key("C-c")
@@ -141,6 +147,20 @@ def test_a_message_can_have_several_lines_and_up_brings_it_back(tmp_path: Path) 
         chat.key("Enter")
         chat.wait_for("45 tokens")
         assert here.user_texts()[-1] == "four\nfive\ufffd\ufffd"
+        chat.wait_for_prompt()
+        chat.type("see ")
+        chat.paste("".join(f"line {number}\n" for number in range(1, 501)))
+        assert "line 500" not in chat.wait_for("› see [Pasted #1: 500 lines]")
+        chat.key("C-o")
+        chat.wait_for(". line 500\n")
+        chat.key("C-c")
+        chat.wait_for_prompt()
+        chat.paste("/one\n" * 11)
+        chat.wait_for("› [Pasted #2: 11 lines]")
+        chat.key("Enter")
+        chat.wait_for("60 tokens")
+        assert here.user_texts()[-1] == "/one\n" * 11
+    assert "+/one" in (tmp_path / "data" / "bartack" / "history").read_text(encoding="utf-8")
 
 
 def test_every_line_of_a_long_answer_is_printed_once_even_if_the_window_is_resized(tmp_path: Path) -> None:
@@ -174,6 +194,11 @@ def test_an_error_of_the_provider_has_a_hint_and_the_chat_continues(tmp_path: Pa
         chat.wait_for_prompt()
         chat.say("again")
         chat.wait_for("Now it works.")
+        chat.wait_for_prompt()
+        here.project.rmdir()  # without its directory as well
+        chat.say("once more")
+        chat.wait_for("30 tokens")
+        assert here.user_texts()[-1] == "once more"
 
 
 def test_everything_fits_into_a_narrow_window(tmp_path: Path) -> None:
@@ -279,6 +304,32 @@ def test_after_a_suspension_ctrl_c_is_still_a_key(tmp_path: Path) -> None:
         chat.say("Is it?")
         chat.wait_for("Yes.")
         assert here.user_texts() == ["Is it?"]
+
+
+def test_ctrl_z_leaves_the_terminal_to_the_shell(tmp_path: Path) -> None:
+    gate = Event()
+    answer = Gated(["One two ", {"gate": gate}, "three."])
+    with scene(tmp_path, [writes("f.txt", "x\n")], answer) as here, here.shell() as shell:
+        shell.wait_for("$")
+        shell.say("bartack")
+        shell.wait_for_prompt()
+        shell.say("write")
+        shell.wait_for(is_asking)
+        shell.key("C-z")
+        assert not is_asking(shell.wait_for("Stopped"))
+        shell.say("clear; fg")
+        shell.wait_for(is_asking)
+        shell.say("y")
+        shell.wait_for("One two")
+        shell.key("C-z")
+        seen = shell.wait_for("Stopped")
+        assert "Ctrl-C to stop" not in seen
+        assert shell.has_cursor()
+        shell.say("clear; fg")
+        shell.wait_for("Ctrl-C to stop")
+        gate.set()
+        shell.wait_for("One two three.")
+        shell.wait_for_prompt()
 
 
 TOOL = """

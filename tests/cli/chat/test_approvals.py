@@ -5,14 +5,15 @@ from threading import Event
 
 from tests.cli.chat.gates import Gated
 from tests.cli.chat.scene import Scene, scene, writes
-from tests.cli.chat.terminal import Terminal, needs_tmux
+from tests.cli.chat.terminal import Terminal, is_asking, needs_tmux
 from tests.cli.provider_server import Step
 
 pytestmark = needs_tmux
 
 
-def is_asking(screen: str) -> bool:
-    return screen.rstrip().endswith("[q] stop:")
+def is_offering_rules(screen: str, times: int = 1) -> bool:
+    """Whether the chat waits for a rule. While a later question is drawn, an earlier one can be the last line."""
+    return screen.rstrip().endswith("to go back:") and screen.count("to go back:") == times
 
 
 def results(here: Scene) -> list[str]:
@@ -88,19 +89,20 @@ def test_always_allows_this_tool_without_asking_again(tmp_path: Path) -> None:
         chat.say("write")
         chat.wait_for(is_asking)
         chat.say("a")
-        chat.wait_for("1  every call of write_file")
+        assert "1  every call of write_file" in chat.wait_for(is_offering_rules)
         chat.key("Enter")  # back
         chat.wait_for(is_asking)
         chat.say("a")
-        chat.wait_for("to go back:")
+        chat.wait_for(lambda seen: is_offering_rules(seen, times=2))
         chat.say("1")
         chat.wait_for("All three.")
         chat.wait_for_prompt()
         assert sorted(path.name for path in here.project.iterdir()) == ["1.txt", "2.txt", "3.txt"]
         chat.say("/tools")
-        seen = chat.wait_for("run_command")
-        assert "not needed" in next(line for line in seen.splitlines() if line.startswith("write_file"))
-        assert "asks first" in next(line for line in seen.splitlines() if line.startswith("run_command"))
+        chat.wait_for(lambda seen: "\n\n›" in seen.partition("run_command")[2])  # all of the list
+        lines = chat.screen().splitlines()
+        assert "not needed" in next(line for line in lines if line.startswith("write_file"))
+        assert "asks first" in next(line for line in lines if line.startswith("run_command"))
 
 
 def test_q_and_ctrl_c_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:

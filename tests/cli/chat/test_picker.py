@@ -13,7 +13,7 @@ from bartack.cli.chat.completion import ChatCompleter, Completed, Offers
 from bartack.cli.chat.picker import Listed, Picker
 
 NOW = datetime(2026, 1, 31, 10, tzinfo=UTC)
-SESSIONS = [Listed(f"id-{n}", f"id-{n}", f"title {n}", f"~/project{n % 2}", NOW) for n in range(30)]
+SESSIONS = [Listed(f"id-{n}", f"id-{n:0{9 + n % 3}}", f"title {n}", f"~/project{n % 2}", NOW) for n in range(30)]
 
 
 def picker() -> Picker:
@@ -48,6 +48,7 @@ def test_the_selection_stays_in_the_list_and_visible() -> None:
     assert [is_selected for is_selected, _ in rows] == [False] * 9 + [True]
     assert all(len(text) == 40 for _, text in rows)
     assert "~/project1" in one.rows(80, 10)[-1][1]
+    assert len({text.index(":") for _, text in one.rows(40, 30)}) == 1  # below each other, however long the ids are
 
 
 async def chosen(keys: str) -> str | None:

@@ -121,19 +121,22 @@ def test_two_chats_on_one_session_take_turns(tmp_path: Path) -> None:
             one.say("from one")
             one.wait_for("From the first")
             two.say("from two")
-            two.wait_for("waiting (Ctrl-C")
+            assert "Another process has added:\n\n› from one\n" in two.wait_for("waiting (Ctrl-C")
             two.key("C-c")
             two.wait_for("› from two\n\n")  # not sent, and not lost
             two.key("Enter")
             two.wait_for(lambda seen: seen.count("waiting (Ctrl-C") == 2)
+            two.type("typed meanwhile")
+            two.wait_for("› typed meanwhile\n Ctrl-C to stop")
             with here.chat("-c") as three:  # finds a run that another process finishes
                 three.wait_for("waiting (Ctrl-C")
                 gate.set()
                 two.wait_for("For the second chat.")
+                assert "From the first chat.\n\nFor the second chat." in two.wait_for("› typed meanwhile\n")
                 one.wait_for_prompt()
                 assert here.user_texts() == ["hi", "from one", "from two"]
                 three.wait_for("From the first chat.")
-                three.wait_for_prompt()
+                assert three.wait_for_prompt().count("From the first chat.") == 1
                 assert len(here.server.requests) == 3
 
 

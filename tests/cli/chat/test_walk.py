@@ -1,5 +1,6 @@
 """A working day in a terminal: one chat uses every feature, in windows of different sizes and kinds."""
 
+import re
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from tests.cli.chat.gates import Gated
 from tests.cli.chat.scene import Scene, scene
-from tests.cli.chat.terminal import Terminal, needs_tmux
+from tests.cli.chat.terminal import Terminal, is_asking, needs_tmux
 
 pytestmark = needs_tmux
 
@@ -19,10 +20,6 @@ WINDOWS = {
     "no color": {"columns": 80, "rows": 24, "NO_COLOR": "1"},
     "dumb": {"columns": 80, "rows": 24, "TERM": "dumb"},
 }
-
-
-def is_asking(screen: str) -> bool:
-    return screen.rstrip().endswith("[q] stop:")
 
 
 def calls(name: str, **arguments: Any) -> dict[str, Any]:
@@ -153,7 +150,7 @@ def test_a_day_of_work(window: str, tmp_path: Path) -> None:
     with scene(tmp_path, *script) as here:
         (here.project / "AGENTS.md").write_text("Always use tabs.\n")
         (here.project / "notes.txt").write_text("mine\n")
-        with here.chat(**WINDOWS[window]) as chat:  # type: ignore[arg-type]
+        with here.chat(**WINDOWS[window], OWN="mine") as chat:  # type: ignore[arg-type]
             assert "AGENTS.md" in chat.wait_for_prompt()
             _mention(chat, here)
             _undo(chat, here)
@@ -174,7 +171,10 @@ def test_a_day_of_work(window: str, tmp_path: Path) -> None:
 
 
 def _mention(chat: Terminal, here: Scene) -> None:
-    chat.say("!echo from the shell; exit 4")
+    chat.say("!echo from the shell $OWN; until test -e go; do sleep 0.1; done; exit 4")
+    if not chat.is_dumb:
+        chat.wait_for("Ctrl-C to stop")
+    (here.project / "go").touch()
     chat.wait_for("added to your next message")
     assert "from the shell" in chat.screen()
     chat.wait_for_prompt()
@@ -195,7 +195,7 @@ def _mention(chat: Terminal, here: Scene) -> None:
         assert words in system
     sent = str(request["messages"][-1]["content"])
     assert "notes.txt:1-1:\nmine" in sent
-    assert "$ echo from the shell; exit 4:\nfrom the shell\n[exit code 4]" in sent
+    assert "done; exit 4:\nfrom the shell mine\n[exit code 4]" in sent
 
 
 def _undo(chat: Terminal, here: Scene) -> None:
@@ -234,6 +234,7 @@ def _look(chat: Terminal, here: Scene) -> None:
     chat.say("/theme mono")
     chat.wait_for("Theme: mono.")
     chat.wait_for_prompt()
+    assert not re.search(r"\x1b\[[0-9;]*3[1-7]m", chat.colors().rstrip().rpartition("Theme: mono.")[2])
     chat.say("/model")
     chat.wait_for("Model: openai-compatible:test")
     if not chat.is_dumb:

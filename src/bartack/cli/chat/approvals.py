@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text as Styled
 
 from bartack.agent import Run
 from bartack.app.file_changes import FileChange, planned_change
@@ -20,9 +22,13 @@ from bartack.nouns.errors import BartackError, NotFound, ToolError
 from bartack.nouns.parts import ToolCall
 from bartack.tools import LocalRuntime, ToolDefinition, by_tool
 
-_QUESTION = "[y]es  [n]o, or n REASON  [v]iew  [e]dit  [a]lways  [q] stop: "
+# Below 60 columns: a question that a smaller window wraps leaves a part of itself behind.
+_QUESTION = "[y]es  [n]o REASON  [v]iew  [e]dit  [a]lways  [q] stop: "
 _SHORT_QUESTION = "[y]es [n]o [v]iew [e]dit [a]lways [q] stop: "  # for windows in which the other one would wrap
-_HELP = "y: run it, n: deny it, v: view all of it, e: edit the arguments, a: always allow it, q: stop the answer."
+_HELP = (
+    "y: run it, n: deny it, n REASON: tell the model why, v: view it in full, e: edit the arguments, "
+    "a: always allow it, q: stop the answer."
+)
 _EDIT_HELP = "Enter: accept, Alt-Enter: new line, Ctrl-C: back"
 _WORDS = {"yes": "y", "no": "n", "view": "v", "edit": "e", "always": "a", "quit": "q", "stop": "q", "abort": "q"}
 
@@ -141,12 +147,15 @@ class Approvals:
         """Ask what exactly to allow from now on; False if the user went back."""
         choices = choices_for(request.tool_name, request.arguments, request.definition_digest)
         self._note("Allow from now on, without asking:")
+        table = Table.grid(padding=(0, 2))
         for number, choice in enumerate(choices, 1):
-            self._print(f"  {number}  {visible_text(choice.rule.text)}")
+            table.add_row(f"  {number}", Styled(visible_text(choice.rule.text), overflow="fold"))
+        self._console.print(table)
         self._note(f"A number allows it until this chat ends; with p, always in this directory ({self.kept.path}).")
+        numbers = "[1]" if len(choices) == 1 else f"[1-{len(choices)}]"
         while True:
             try:
-                answer = await self._keyboard.choice(f"[1-{len(choices)}], [1p] to keep, Enter to go back: ")
+                answer = await self._keyboard.choice(f"{numbers}, [1p] to keep, Enter to go back: ")
             except KeyboardInterrupt:
                 return False
             if not answer:

@@ -1,6 +1,7 @@
 """`bartack chat`: the command line, the set-up and the prompt loop of the terminal chat."""
 
 import asyncio
+import os
 import shlex
 import signal
 import sys
@@ -26,10 +27,10 @@ from bartack.app.demo import demo_notice
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers, user_servers
-from bartack.app.mentions import as_mention, dropped
+from bartack.app.mentions import as_mention
 from bartack.app.permissions import PermissionFile
 from bartack.app.plan import update_plan
-from bartack.app.platform import require_posix
+from bartack.app.platform import current_directory, require_posix
 from bartack.app.project import ProjectFile, project_files, project_instructions
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
@@ -41,20 +42,23 @@ from bartack.cli.chat.completion import ChatCompleter, Completed
 from bartack.cli.chat.conversation import Conversation
 from bartack.cli.chat.keyboard import Keyboard, prompt_keys, quiet
 from bartack.cli.chat.page import PageServer
-from bartack.cli.chat.slash import COMMANDS, arguments_of, is_command, picked_session, run_command
+from bartack.cli.chat.pastes import Pastes
+from bartack.cli.chat.slash import COMMANDS, arguments_of, is_command, run_command
+from bartack.cli.chat.slash_sessions import picked_session
 from bartack.cli.models import description, download
 from bartack.cli.store_access import store_flag
 from bartack.cli.telemetry import export_for, exported
-from bartack.cli.terminal.messages import show_message
 from bartack.cli.terminal.style import ChatConsole, Display, is_plain, symbols_for
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
-from bartack.nouns.messages import user
 from bartack.store.address import default_path
+from bartack.tools import LocalRuntime
 
 app = options.new_app("Chat with a model in the terminal.")
+
+_OWN_COMMAND_MS = 24 * 3_600_000  # the user can see a command of their own, and stop it
 
 
 @app.command(no_args_is_help=False)
@@ -68,7 +72,7 @@ def chat(
         typer.Option(
             metavar="SESSION",
             autocompletion=options.complete_sessions,
-            help="Continue this session: its id, or the first characters of it.",
+            help="Session to continue: its id, or its first characters.",
         ),
     ] = None,
     pick: Annotated[bool, typer.Option("--pick", help="Choose a session to continue from a list.")] = False,
@@ -87,24 +91,25 @@ def chat(
         typer.Option(
             envvar="BARTACK_DISPLAY",
             metavar="full|plain|screen-reader",
-            help="How to show the chat: with a live area and colors, as text that is only appended, or that with words "
-            "instead of symbols.",
+            help="How to show the chat: full (live area and colors), plain (only appends text) or screen-reader "
+            "(plain, with words instead of symbols).",
         ),
     ] = None,
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
 ) -> None:
-    """Chat with a model. It can use files and commands in the current directory, and the servers that 'bartack mcp add'
-    has added, and asks before changing anything.
+    """Chat with a model. It can use files and commands in the current directory and the servers added with 'bartack mcp
+    add', and asks before changing anything.
 
-    A session that is continued keeps its model, unless --model names another. Instructions are read from AGENTS.md, or
-    CLAUDE.md, in this directory and those above it. Ctrl-C stops the answer and keeps what has arrived; a second Ctrl-C
-    exits. Type /help for a list of commands.
+    A continued session keeps its model unless you pass --model. Instructions are read from AGENTS.md or CLAUDE.md in
+    this directory and those above it. Ctrl-C stops the answer and keeps the text so far; a second Ctrl-C exits. Type
+    /help for a list of commands.
     """
     if (session is not None) + continue_latest + pick > 1:
         raise typer.BadParameter("--session, --continue and --pick exclude each other")
     with options.usage_errors():
         _check_terminal()
+        here = current_directory()
         setup = resolve_setup(
             model=model,
             tools=tool or (),
@@ -125,12 +130,12 @@ def chat(
         highlight=False,
         width=width,
     )
-    files = project_files(Path.cwd()) if setup.instructions else []
+    files = project_files(here) if setup.instructions else []
     _greet(console, setup.choice, files)
     demo = demo_notice(setup.model)
     if demo is not None:
         console.print(demo, markup=False)
-    _offer_download(setup.model)
+    _offer_download(setup.model, console)
     try:
         with exported(export):
             telemetry = None if export is None else export.telemetry
@@ -139,6 +144,7 @@ def chat(
                     setup,
                     console,
                     session,
+                    here,
                     files,
                     continue_latest=continue_latest,
                     pick=pick,
@@ -170,13 +176,14 @@ def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile])
     console.print(f"bartack {version('bartack')} · {name}{reason}{read} · /help", style="dim", markup=False)
 
 
-def _offer_download(model: Model) -> None:
+def _offer_download(model: Model, console: Console) -> None:
     """Download the weights of a local model if they are missing and the user agrees."""
     known = model.weights.known if isinstance(model, LocalModel) else None
     if known is None or known.is_downloaded:
         return
-    print(f"The local model is not downloaded yet. {description(known)}")
+    console.print(f"The local model is not downloaded yet. {description(known)}", markup=False)
     if not typer.confirm("Download it now?", default=True):
+        console.print(f"Not downloaded. 'bartack models pull {known.name}' does it later.", markup=False)
         raise typer.Exit(1)
     download(known)
 
@@ -185,6 +192,7 @@ async def _chat(
     setup: AgentSetup,
     console: ChatConsole,
     session: str | None,
+    here: Path,
     files: Sequence[ProjectFile],
     *,
     continue_latest: bool,
@@ -193,7 +201,6 @@ async def _chat(
     thinking: bool,
     telemetry: Telemetry | None,
 ) -> None:
-    here = Path.cwd()
     full = await asyncio.to_thread(
         project_instructions, setup.instructions, here, files, datetime.now().astimezone().date()
     )
@@ -206,6 +213,7 @@ async def _chat(
         if continue_latest:
             session = await latest_session_here(store)
         conversation: Conversation  # made below
+        pastes = Pastes(here)
         keyboard = Keyboard(
             symbol=symbols_for(console).prompt,
             history=default_path().with_name("history"),
@@ -221,8 +229,10 @@ async def _chat(
                 toggle_thinking=lambda: conversation.toggle_thinking(),  # noqa: PLW0108 - made below
                 show_transcript=lambda: conversation.show_transcript(),  # noqa: PLW0108 - made below
                 paste_image=_pasted_image,
-                dropped=lambda text: dropped(text, here),
+                pastes=pastes,
             ),
+            pastes=pastes,
+            theme=lambda: console.theme_name,
         )
         checkpoints = CheckpointFolder(default_path().with_name("checkpoints"))
         await asyncio.to_thread(checkpoints.prune)
@@ -249,8 +259,10 @@ async def _chat(
             keyboard=keyboard,
             approvals=approvals,
             runtime=runtime,
+            own_runtime=LocalRuntime(here, environment=os.environ, timeout_ms=_OWN_COMMAND_MS),
             kept=checkpoints,
             page=PageServer(setup.address),
+            directory=here,
             thinking=thinking,
             uses_own_models=not is_model_given,
             notify=settings.notify,
@@ -262,7 +274,7 @@ async def _chat(
                 if session is not None:
                     conversation.space()
                     await conversation.open(session)
-                await _prompt_loop(conversation, keyboard)
+                await _prompt_loop(conversation, keyboard, pastes)
     if conversation.session_id is not None:
         flags = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
         conversation.note(f"Continue this session with: bartack chat{flags}", soft_wrap=True)
@@ -280,7 +292,8 @@ def _pasted_image() -> str | None:
 @contextmanager
 def _signals(conversation: Conversation) -> Iterator[None]:
     """Ctrl-C stops the current answer, and a second one exits; prompts read it as a key. SIGTERM and SIGHUP (a closed
-    window) exit too: the session is stored, the terminal restored, and the exit status names the signal."""
+    window) exit too: the session is stored, the terminal restored, and the exit status names the signal. Ctrl-Z leaves
+    the terminal to the shell."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     ending = signal.SIGTERM, signal.SIGHUP
@@ -294,6 +307,21 @@ def _signals(conversation: Conversation) -> Iterator[None]:
         ended_by.append(number)
         task.cancel()
 
+    def stop() -> None:
+        with conversation.hidden():
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTSTP)  # returns when the shell continues this process
+        signal.signal(signal.SIGTSTP, on_stop)
+
+    def on_stop(number: int, frame: object) -> None:
+        if conversation.is_live:
+            loop.call_soon_threadsafe(stop)  # not in the middle of printing
+        else:
+            stop()  # now: the prompt has cleared the screen for this
+
+    before = signal.getsignal(signal.SIGTSTP)
+    if before is not signal.SIG_IGN:  # which means that no shell could continue this process
+        signal.signal(signal.SIGTSTP, on_stop)
     loop.add_signal_handler(signal.SIGINT, interrupt)
     for number in ending:
         loop.add_signal_handler(number, end, number)
@@ -304,11 +332,12 @@ def _signals(conversation: Conversation) -> Iterator[None]:
             raise
         raise typer.Exit(128 + ended_by[0]) from None
     finally:
+        signal.signal(signal.SIGTSTP, before)
         for number in (signal.SIGINT, *ending):
             loop.remove_signal_handler(number)
 
 
-async def _prompt_loop(conversation: Conversation, keyboard: Keyboard) -> None:
+async def _prompt_loop(conversation: Conversation, keyboard: Keyboard, pastes: Pastes) -> None:
     """Read and handle one line after another until the user leaves. Messages that were queued during an answer come
     first; after Ctrl-C they are not sent, but left to be edited."""
     default = ""
@@ -321,8 +350,8 @@ async def _prompt_loop(conversation: Conversation, keyboard: Keyboard) -> None:
         queued = keyboard.draft.take()
         if queued is not None:
             keyboard.remember(queued)
-            show_message(conversation.console, user(queued))
-            default = await _handle(conversation, queued)
+            conversation.show_own(queued)
+            default = await _handle(conversation, queued, pastes)
             continue
         if keyboard.draft.is_closed:
             return
@@ -337,20 +366,22 @@ async def _prompt_loop(conversation: Conversation, keyboard: Keyboard) -> None:
             conversation.note("Press Ctrl-C again to exit.")
             default = ""
             continue
-        default = await _handle(conversation, line) if line else ""
+        default = await _handle(conversation, line, pastes) if line else ""
 
 
-async def _handle(conversation: Conversation, line: str) -> str:
-    """Run the command or send the message; gives the text to start the next prompt with."""
+async def _handle(conversation: Conversation, line: str, pastes: Pastes) -> str:
+    """Run the command or send the message; gives the text to start the next prompt with. A folded paste is never a
+    command."""
+    whole = pastes.unfolded(line)
     try:
         if is_command(line):
             conversation.was_interrupted = False
-            return await run_command(conversation, line) or ""
+            return await run_command(conversation, whole) or ""
         if line.startswith("!") and line[1:].strip():
             conversation.was_interrupted = False
-            await conversation.run_command(line[1:].strip())
+            await conversation.run_command(whole[1:].strip())
             return ""
-        return "" if await conversation.send(line) else line
+        return "" if await conversation.send(whole) else line
     except BartackError as error:  # for example a full disk, which must not end the chat
         conversation.show_error(error)
         return line

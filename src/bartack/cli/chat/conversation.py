@@ -6,8 +6,8 @@ session. Ctrl-C stops the answer and keeps what has arrived; a second one exits.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from bartack.app.agent_setup import connect_model
 from bartack.app.attachments import unsupported_content
 from bartack.app.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack.app.errors import error_hint, error_text, failure_hint, with_hint, with_store_hint
+from bartack.app.mcp_servers import unavailable_servers
 from bartack.app.mentions import attached, command_output_part, mentions
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line, safe_text
@@ -42,6 +43,7 @@ from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
+from bartack.tools import LocalRuntime
 from bartack.tools.runtime import RunCommand
 
 _PROGRAM = "bartack chat"
@@ -66,22 +68,26 @@ class Conversation:
         keyboard: Keyboard,
         approvals: Approvals,
         runtime: CheckpointRuntime,
+        own_runtime: LocalRuntime,
         kept: CheckpointFolder,
         page: PageServer,
+        directory: Path,
         thinking: bool,
         uses_own_models: bool = True,
         notify: Literal["bell", "desktop", "off"] = "bell",
     ) -> None:
-        """`runtime` is where the user's own commands run, and `kept` has what its tools replaced. With
-        `uses_own_models`, a session that is continued keeps its model."""
+        """`own_runtime` runs the user's own commands in `directory`, `kept` has what the tools of `runtime` replaced.
+        With `uses_own_models`, a session that is continued keeps its model."""
         self.agent = agent
         self.store = store
         self.console = console
         self.keyboard = keyboard
         self.approvals = approvals
         self.runtime = runtime
+        self._own_runtime = own_runtime
         self.kept = kept
         self.page = page
+        self.directory = directory
         self.uses_own_models = uses_own_models
         self.outputs: list[ContentPart] = []  # of the user's own commands, for the next message
         self._notify = notify
@@ -91,12 +97,15 @@ class Conversation:
         self.usage = SessionUsage()
         self.session_id: str | None = None  # None until the first message
         self.head: str | None = None  # the entry that the next message follows, if not the last one
+        self._seen: str | None = None  # the last entry that was shown, if it is known
         self.last_thinking: str | None = None
         self.was_interrupted = False  # by Ctrl-C, since the last message
         self.is_leaving = False
         self._is_spaced = False  # the last line on the screen is blank
         self._captured = CapturedOutput()
+        self._reported_servers: set[str] = set()
         self._run: Run | None = None
+        self._screen: Screen | None = None  # of the run or command that is being shown
         self._terminal = asyncio.Lock()  # held by what needs the whole terminal during a run: a question, a pager
         self._stopped = asyncio.Event()  # the run, or the wait for it to start
 
@@ -163,9 +172,10 @@ class Conversation:
         await self._use_own_model(session_id)
         self.show(branch)
         await self._update_usage()
+        self._seen = branch[-1].id
         if has_unfinished_run(branch):
             self.note("Resuming the unfinished answer.")
-            await self._resume(session_id, len(branch))
+            await self.show_run(lambda: self.agent.resume_stream(session_id, model=self.model))
 
     async def _use_own_model(self, session_id: str) -> None:
         """Switch to the model that the session used last, if it can be used here."""
@@ -177,21 +187,9 @@ class Conversation:
         try:
             await self.switch_model(connect_model(name), name)
         except BartackError as error:
-            self.note(f"This session used {safe_line(name)}, which cannot be used: {error_text(error)}")
+            self.note(f"This session used {safe_line(name)}, which is not available: {error_text(error)}")
         else:
             self.note(f"Continuing with {safe_line(name)}, the model of this session.")
-
-    async def _resume(self, session_id: str, known: int) -> None:
-        """Finish the last run, or show what another process has added to it in the meantime."""
-        runs: list[Run] = []
-
-        def new_run() -> Run:
-            runs.append(self.agent.resume_stream(session_id, model=self.model))
-            return runs[-1]
-
-        await self.show_run(new_run)
-        if runs[-1].status is AgentStatus.IDLE:  # there was nothing left to do
-            self.show((await self.branch())[known:])
 
     def new_session(self) -> None:
         """Let the next message start a new session."""
@@ -199,6 +197,7 @@ class Conversation:
 
     def _enter(self, session_id: str | None) -> None:
         self.session_id, self.head, self.usage, self.last_thinking = session_id, None, SessionUsage(), None
+        self._seen = None
 
     async def branch(self) -> list[Entry]:
         """The entries that the next message follows, from the first one."""
@@ -218,6 +217,27 @@ class Conversation:
             show_message(self.console, message, thinking=self.thinking)
         self._is_spaced = bool(messages) and not messages[-1].tool_calls  # `show_message` ends with a blank line
 
+    async def _show_added(self, heading: str | None = None) -> None:
+        """Print the messages that another process has added to the session since this chat last looked."""
+        if self.session_id is None or self._seen is None or self.head is not None:
+            return
+        if (await self.store.tail_of(self.session_id)).entry_id == self._seen:
+            return
+        branch = await self.branch()
+        ids = [entry.id for entry in branch]
+        added = branch[ids.index(self._seen) + 1 :] if self._seen in ids else []
+        self._seen = ids[-1]
+        if any(isinstance(entry.fact, Message) for entry in added):
+            if heading is not None:
+                self.note(heading)
+            self.space()
+            self.show(added)
+
+    def show_own(self, text: str) -> None:
+        """Print a message of the user that no prompt has shown."""
+        show_message(self.console, user(text))
+        self._is_spaced = True
+
     def toggle_thinking(self) -> None:
         """Switch between the full text of thinking and a summary; if it is the full text now, print the last one."""
         self.thinking = not self.thinking
@@ -227,7 +247,9 @@ class Conversation:
 
     async def _update_usage(self) -> None:
         if self.session_id is not None:
-            self.usage = await session_usage(self.store, self.session_id, await self.branch())
+            branch = await self.branch()
+            self._seen = branch[-1].id if branch else None
+            self.usage = await session_usage(self.store, self.session_id, branch)
 
     # -- the model
 
@@ -237,9 +259,10 @@ class Conversation:
         self.model, self.model_name = model, name
 
     async def aclose(self) -> None:
-        """Close the model, the runtime of the user's own commands, and the web page."""
+        """Close the model, the runtimes, and the web page."""
         await self._close_model()
         await self.runtime.close()
+        await self._own_runtime.close()
         await self.page.close()
 
     async def _close_model(self) -> None:
@@ -256,6 +279,7 @@ class Conversation:
         if self.session_id is None:
             self.session_id = await ensure_session(self.store, None, prompt=text, program=_PROGRAM)
         session_id, head = self.session_id, self.head
+        await self._show_added("Another process has added:")
         has_started = await self.show_run(
             lambda: self.agent.stream(message, session=session_id, model=self.model, head=head)
         )
@@ -267,7 +291,7 @@ class Conversation:
     async def _message(self, text: str) -> Message:
         """The message with the files that it mentions and the outputs that wait for it. Raises `BartackError` for a
         file that cannot be sent."""
-        found = await asyncio.to_thread(mentions, text, Path.cwd())
+        found = await asyncio.to_thread(mentions, text, self.directory)
         files = [await asyncio.to_thread(attached, one) for one in found]
         message = user(text, *files, *self.outputs)
         if found:
@@ -280,14 +304,18 @@ class Conversation:
     async def run_command(self, command: str) -> None:
         """Run the user's own command, print its output, and keep it for the next message. Ctrl-C stops it."""
         self._stopped.clear()
-        await self.runtime.connect()
-        task = asyncio.create_task(self.runtime.execute(RunCommand(command=command)))
+        await self._own_runtime.connect()
+        task = asyncio.create_task(self._own_runtime.execute(RunCommand(command=command)))
         stopped = asyncio.create_task(self._stopped.wait())
-        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not task.done():
+        try:
+            with self._footer_shown():
+                await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_stopped = not task.done()
             task.cancel()
+            stopped.cancel()
             await asyncio.wait({task})
+        if is_stopped:
             self.note("Stopped.")
             return
         try:
@@ -305,41 +333,53 @@ class Conversation:
     async def show_run(self, new_run: Callable[[], Run]) -> bool:
         """Show a run until it ends, whether or not it succeeds; False if it could not start."""
         self._stopped.clear()
-        has_started = False
+        run = None
         try:
             run = await self._start(new_run)
             if run is not None:
-                has_started = True
                 await self._show_events(run)
                 self._hint_at_failure(run)
         except BartackError as error:
             self.show_error(with_hint(error, failure_hint(error.code, self.model)))
         finally:
             self._run = None
-        if has_started:
-            try:
-                await self._update_usage()
-            except BartackError as error:  # the answer is there nevertheless
-                self.show_error(error)
-        return has_started
+        if run is None:
+            return False
+        self._report_servers()
+        try:
+            if run.status is AgentStatus.IDLE:  # there was nothing to resume: another process has finished it
+                await self._show_added()
+            await self._update_usage()
+        except BartackError as error:  # the answer is there nevertheless
+            self.show_error(error)
+        return True
+
+    def _report_servers(self) -> None:
+        """Name each MCP server that cannot be used, once."""
+        problems = unavailable_servers(self.agent)
+        for name in problems.keys() - self._reported_servers:
+            self.note(f"{problems[name]} /mcp shows the servers.")
+        self._reported_servers |= problems.keys()
 
     async def _start(self, new_run: Callable[[], Run]) -> Run | None:
         """The run, started; None if the user stopped waiting for the session. Another process may hold the session as
         long as its run takes, and after a crash until its lease expires."""
-        is_noted = False
-        while not self._stopped.is_set():
-            self._run = run = new_run()
-            with suppress(Conflict):
-                return await run.__aenter__()
-            if not is_noted:
-                self.note("Session is in use by another process; waiting (Ctrl-C to cancel).")
-                is_noted = True
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), _RETRY_S)
-        return None
+        self._run = run = new_run()
+        with suppress(Conflict):
+            return await run.__aenter__()
+        self.note("Session is in use by another process; waiting (Ctrl-C to cancel).")
+        with self._footer_shown():
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), _RETRY_S)
+                    return None
+                await self._show_added()
+                self._run = run = new_run()
+                with suppress(Conflict):
+                    return await run.__aenter__()
 
     async def _show_events(self, run: Run) -> None:
-        screen = new_screen(self.console, thinking=self.thinking, footer=self._footer)
+        self._screen = screen = new_screen(self.console, thinking=self.thinking, footer=self._footer)
         started = time.monotonic()
         keys: dict[Keys, Callable[[], object]] = {
             Keys.ControlO: lambda: self._toggle_live_thinking(screen),
@@ -369,10 +409,24 @@ class Conversation:
                 task.cancel()
             await asyncio.gather(*viewing, return_exceptions=True)
             ticking.cancel()
+            self._screen = None
             screen.close()
             if time.monotonic() - started >= _NOTIFY_AFTER_S:
                 self.notify("The answer is complete")
             self.last_thinking = screen.last_thinking() or self.last_thinking
+
+    @contextmanager
+    def _footer_shown(self) -> Iterator[None]:
+        """Show what is typed, and the status line, while something other than an answer takes its time."""
+        self._screen = screen = new_screen(self.console, footer=self._footer)
+        ticking = asyncio.create_task(_tick(screen))
+        try:
+            with self.keyboard.listening({}, screen.tick):
+                yield
+        finally:
+            ticking.cancel()
+            self._screen = None
+            screen.close()
 
     def _footer(self) -> list[Line]:
         """What is typed, and the status line, below an answer that arrives."""
@@ -430,6 +484,23 @@ class Conversation:
             return
         if error.error_code is not ErrorCode.COMPACTION_FAILED:  # its message needs no hint
             self.hint(failure_hint(error.error_code, self.model, error.retry_after_ms))
+
+    @property
+    def is_live(self) -> bool:
+        """Whether an answer is being shown, and no prompt, question or pager."""
+        return self._screen is not None and not self._terminal.locked()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """While the process is stopped: what changes on the screen is not there, and the terminal is as it was."""
+        screen = self._screen if self.is_live else None
+        if screen is None:  # a prompt has cleaned up itself
+            yield
+            return
+        screen.suspend()
+        with self.keyboard.released():
+            yield
+        screen.resume()
 
     def interrupt(self) -> bool:
         """Handle Ctrl-C: stop the run, and the second time leave after it. False if the second one finds no run."""

@@ -3,6 +3,7 @@
 Keys come in as prompt_toolkit reads them; lines for the bottom of the screen come out.
 """
 
+import unicodedata
 from collections.abc import Callable, Iterable
 
 from prompt_toolkit.buffer import Buffer
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bartack.app.safe_text import safe_line, safe_text, valid_text
+from bartack.cli.chat.pastes import Pastes
 from bartack.cli.terminal.rendering import Line, unwrapped
 from bartack.cli.terminal.style import FAINT, symbols_for
 
@@ -23,7 +25,8 @@ _SHOWN_LINES = 6  # of the text, around the cursor
 class Draft:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, pastes: Pastes) -> None:
+        self._pastes = pastes
         self.queued: list[str] = []
         self.is_closed = False  # by Ctrl-D, which exits once the queue is empty
         self._buffer = Buffer(multiline=True)
@@ -31,7 +34,7 @@ class Draft:
         self._edits: dict[Keys, Callable[[], object]] = {
             Keys.ControlJ: self._new_line,
             Keys.ControlM: self._enter,
-            Keys.ControlH: self._buffer.delete_before_cursor,
+            Keys.ControlH: self._backspace,
             Keys.Delete: self._buffer.delete,
             Keys.Left: self._buffer.cursor_left,
             Keys.Right: self._buffer.cursor_right,
@@ -61,8 +64,8 @@ class Draft:
             elif isinstance(press.key, Keys) and press.key in self._edits:
                 self._edits[press.key]()
             elif press.key is Keys.BracketedPaste:
-                self._buffer.insert_text(press.data.replace("\r\n", "\n").replace("\r", "\n"))
-            elif not isinstance(press.key, Keys) and press.data.isprintable():
+                self._buffer.insert_text(self._pastes.inserted(press.data))
+            elif not isinstance(press.key, Keys) and unicodedata.category(press.key) != "Cc":
                 self._buffer.insert_text(press.data)
 
     def take(self) -> str | None:
@@ -90,6 +93,9 @@ class Draft:
             self._new_line()
         elif self.text.strip():
             self.queued.append(self.take_text().strip())
+
+    def _backspace(self) -> None:
+        self._buffer.delete_before_cursor(self._pastes.last_length(self._buffer.document.text_before_cursor))
 
     def _new_line(self) -> None:
         self._buffer.insert_text("\n")

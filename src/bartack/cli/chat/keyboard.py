@@ -14,11 +14,13 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session, in_terminal, run_in_terminal
 from prompt_toolkit.completion import Completer
+from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input.typeahead import get_typeahead
@@ -26,25 +28,18 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent, merge_key_bindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.plain_text import PlainTextOutput
-from prompt_toolkit.styles import Style
+from prompt_toolkit.styles import DynamicStyle, Style
 from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from bartack.app.safe_text import safe_text, valid_text
 from bartack.cli.chat.draft import Draft
 from bartack.cli.chat.pager import Pager, recorded
+from bartack.cli.chat.pastes import Pastes
 from bartack.cli.chat.picker import Picker
-from bartack.cli.terminal.style import is_plain
+from bartack.cli.terminal.style import is_plain, prompt_styles
 
 _MENU = 6  # lines for completions
-_STYLE = Style.from_dict(
-    {
-        "prompt": "bold ansicyan",
-        "continuation": "ansibrightblack",
-        "bottom-toolbar": "noreverse ansibrightblack",
-        "question": "bold ansiyellow",
-    }
-)
 
 
 class Keyboard:
@@ -58,25 +53,32 @@ class Keyboard:
         status: Callable[[], str] | None,
         completer: Completer,
         keys: KeyBindings,
+        pastes: Pastes,
+        theme: Callable[[], str],
     ) -> None:
-        """`symbol` starts the prompt, and `status` gives the line below it. `keys` have an effect at the prompt."""
-        self.draft = Draft()
+        """`symbol` starts the prompt, and `status` gives the line below it. `keys` have an effect at the prompt, and
+        `theme` gives the name of the current theme."""
+        style = DynamicStyle(lambda: _style(theme()))
+        self.draft = Draft(pastes)
+        self._is_listening = False  # between prompts
         self._prompt = f"{symbol} "
         # Prompts write plain text on a dumb terminal.
         with create_app_session(output=PlainTextOutput(sys.stdout) if is_dumb_terminal() else None):
             self._session: PromptSession[str] = PromptSession(
-                history=_history(history),
+                history=_history(history, pastes),
                 completer=completer,
                 complete_while_typing=status is not None,  # a menu that changes is not for a screen reader
                 key_bindings=merge_key_bindings([_bindings(), keys]),
                 multiline=True,
                 prompt_continuation=_continuation,
                 bottom_toolbar=None if status is None else lambda: [("class:bottom-toolbar", status())],
-                style=_STYLE,
+                style=style,
                 enable_suspend=True,
             )
-            self._asking: PromptSession[str] = PromptSession(style=_STYLE)
-            self._editing: PromptSession[str] = PromptSession(style=_STYLE, multiline=True, key_bindings=_bindings())
+            self._asking: PromptSession[str] = PromptSession(style=style, enable_suspend=True)
+            self._editing: PromptSession[str] = PromptSession(
+                style=style, multiline=True, key_bindings=_bindings(), enable_suspend=True
+            )
 
     async def line(self, default: str = "") -> str:
         """The next line; empty if Ctrl-C discarded it. Raises `KeyboardInterrupt` for Ctrl-C on an empty line, and
@@ -92,11 +94,17 @@ class Keyboard:
     async def choice(self, question: str) -> str:
         """A short answer on one line. Raises as `line` does."""
         self._keep(get_typeahead(self._asking.app.input))
-        return (await _read(self._asking, "class:question", question)).strip()
+        try:
+            return (await _read(self._asking, "class:question", question)).strip()
+        finally:
+            self._mark_pastes()
 
     async def edited(self, text: str) -> str:
         """The text, edited by the user. Raises as `line` does."""
-        return await _read(self._editing, "class:question", "", text)
+        try:
+            return await _read(self._editing, "class:question", "", text)
+        finally:
+            self._mark_pastes()
 
     async def page(
         self, console: Console, draw: Callable[[Console], None], title: str, *, at_end: bool = False
@@ -106,7 +114,10 @@ class Keyboard:
             draw(console)
         else:
             pager = Pager(recorded(console, draw), title, at_end=at_end)
-            await pager.show(self._session.app.input, self._session.app.output)
+            try:
+                await pager.show(self._session.app.input, self._session.app.output)
+            finally:
+                self._mark_pastes()
 
     async def pick(self, picker: Picker) -> str | None:
         """The session that the user chooses."""
@@ -126,8 +137,31 @@ class Keyboard:
             changed()
 
         self._keep(get_typeahead(source))  # what arrived together with the last line
-        with source.attach(handle):
-            yield
+        self._is_listening = True
+        self._mark_pastes()
+        try:
+            with source.attach(handle):
+                yield
+        finally:
+            self._is_listening = False
+            self._mark_pastes()
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """While the process is stopped: the terminal belongs to the shell."""
+        self._mark_pastes(is_released=True)
+        yield
+        self._mark_pastes()
+
+    def _mark_pastes(self, *, is_released: bool = False) -> None:
+        """Have the terminal mark pastes while there is no prompt, so that their lines stay together. A prompt does this
+        itself, and undoes it at its end."""
+        output = self._session.app.output
+        if self._is_listening and not is_released:
+            output.enable_bracketed_paste()
+        else:
+            output.disable_bracketed_paste()
+        output.flush()
 
     def type(self, text: str) -> None:
         """Take text that was typed before the first prompt. The terminal has turned Enter into a line feed."""
@@ -142,6 +176,12 @@ class Keyboard:
 
     def _keep(self, presses: list[KeyPress]) -> None:
         self.draft.press(presses)
+
+
+@cache
+def _style(theme: str) -> Style:
+    """The same object each time: prompt_toolkit erases and redraws the prompt whenever its style changes."""
+    return Style.from_dict(prompt_styles(theme))
 
 
 def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormattedText:
@@ -165,21 +205,25 @@ async def _read(session: PromptSession[str], style: str, question: str, default:
 
 
 class _History(FileHistory):
-    """Prompt history in a file. A full or read-only disk is ignored."""
+    """Prompt history in a file, with pastes in full. A full or read-only disk is ignored."""
+
+    def __init__(self, path: Path, pastes: Pastes) -> None:
+        super().__init__(str(path))
+        self._pastes = pastes
 
     def store_string(self, string: str) -> None:
         with suppress(OSError):
-            super().store_string(string)
+            super().store_string(self._pastes.unfolded(string))
 
 
-def _history(path: Path) -> History:
+def _history(path: Path, pastes: Pastes) -> History:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600, exist_ok=True)
         path.open("rb").close()
     except OSError:
         return InMemoryHistory()
-    return _History(str(path))
+    return _History(path, pastes)
 
 
 def _bindings() -> KeyBindings:
@@ -207,15 +251,24 @@ def prompt_keys(
     toggle_thinking: Callable[[], None],
     show_transcript: Callable[[], Awaitable[None]],
     paste_image: Callable[[], str | None],
-    dropped: Callable[[str], str | None],
+    pastes: Pastes,
 ) -> KeyBindings:
-    """The keys of the chat at its prompt. `paste_image` gives the mention of the image in the clipboard, and `dropped`
-    the mentions for a paste that consists of paths."""
+    """The keys of the chat at its prompt. `paste_image` gives the mention of the image in the clipboard."""
     keys = KeyBindings()
 
     @keys.add("c-o")
-    def toggle(event: KeyPressEvent) -> None:
-        event.app.create_background_task(_above_the_prompt(toggle_thinking))
+    def unfold(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        whole = pastes.unfolded(buffer.text)
+        if whole != buffer.text:
+            buffer.document = Document(whole)
+        else:
+            event.app.create_background_task(_above_the_prompt(toggle_thinking))
+
+    @keys.add("backspace")
+    def delete(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        buffer.delete_before_cursor(pastes.last_length(buffer.document.text_before_cursor))
 
     @keys.add("c-t")
     def view(event: KeyPressEvent) -> None:
@@ -231,9 +284,7 @@ def prompt_keys(
 
     @keys.add(Keys.BracketedPaste)
     def paste(event: KeyPressEvent) -> None:
-        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        mention = dropped(text)
-        event.current_buffer.insert_text(text if mention is None else f"{mention} ")
+        event.current_buffer.insert_text(pastes.inserted(event.data))
 
     return keys
 

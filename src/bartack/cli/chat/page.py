@@ -35,13 +35,13 @@ class PageServer:
         return f"{self._link}&session={quote(session_id, safe='')}"
 
     async def _start(self, model_name: str) -> None:
-        words = ["-m", "bartack.cli", "serve", "--port", "0", "--no-tools", "--model", model_name]
+        words = ["-m", "bartack.cli", "serve", "--port", "0", "--no-tools", "--until-eof", "--model", model_name]
         self._errors, self._link = "", ""
         self._has_link.clear()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *words,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,  # nothing is written: it is closed when this process ends, even by SIGKILL
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "BARTACK_STORE": self._address.text},  # not an argument: it may contain a password

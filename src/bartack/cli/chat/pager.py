@@ -117,6 +117,10 @@ class Pager:
         for name in ("q", "c-c", "c-d", "c-t", "escape"):
             keys.add(name, eager=name == "escape")(lambda event: event.app.exit())
 
+        @keys.add("c-z")
+        def suspend(event: KeyPressEvent) -> None:
+            event.app.suspend_to_background()
+
         @keys.add(Keys.Any)
         def _(event: KeyPressEvent) -> None:
             """Other keys do nothing."""

@@ -89,8 +89,9 @@ class Picker:
         """The visible rows: whether each is selected, and its text in this many columns."""
         matches = self.matches
         first = max(0, min(self.index - height // 2, len(matches) - height))
+        longest = max((len(one.short) for one in self._sessions), default=0)
         return [
-            (first + number == self.index, _row(one, width))
+            (first + number == self.index, _row(one, longest, width))
             for number, one in enumerate(matches[first : first + height])
         ]
 
@@ -184,6 +185,10 @@ class Picker:
         def open_it(event: KeyPressEvent) -> None:
             event.app.exit(result=None if self.selected is None else self.selected.id)
 
+        @keys.add("c-z")
+        def suspend(event: KeyPressEvent) -> None:
+            event.app.suspend_to_background()
+
         @keys.add("escape", eager=True)
         @keys.add("c-c")
         @keys.add("c-d")
@@ -193,9 +198,9 @@ class Picker:
         return keys
 
 
-def _row(one: Listed, width: int) -> str:
+def _row(one: Listed, id_width: int, width: int) -> str:
     """` 01a1e5df  2026-01-31 10:00  title  directory`, as far as it fits."""
-    start = f" {one.short:<8}  {one.updated.astimezone():%m-%d %H:%M}  "
+    start = f" {one.short:<{id_width}}  {one.updated.astimezone():%m-%d %H:%M}  "
     room = width - cell_len(start)
     rest = one.title or "(no title)"
     if one.directory and cell_len(rest) + cell_len(one.directory) + 2 <= room:

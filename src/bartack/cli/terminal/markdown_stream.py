@@ -86,5 +86,5 @@ class MarkdownStream:
         self._printer.put(lines, f"code {self._fences}")
 
     def _code_lines(self, code: list[str]) -> list[Line]:
-        texts = highlighted(code, self._language, after=self._printed_code) if code else []
+        texts = highlighted(self._printer.console, code, self._language, after=self._printed_code) if code else []
         return indented(unwrapped(self._printer.console, texts))

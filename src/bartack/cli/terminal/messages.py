@@ -123,7 +123,7 @@ def show_request(
         body = present(console, arguments) if present is not None else []
     if arguments:
         text = json.dumps(arguments, indent=2, ensure_ascii=False, default=str)
-        body += _code(text, "json")
+        body += _code(console, text, "json")
     lines = [*lines_of(console, head), *_body(console, body)]
     left = 0 if whole else len(lines) - _SHOWN
     if left > 0:
@@ -179,7 +179,7 @@ def _write_file(console: Console, arguments: dict[str, Any]) -> list[Styled]:
     if (taken := _taken(arguments, "path", "text")) is None:
         return []
     path, text = taken
-    return [Styled(visible_text(path)), *_code(text, Syntax.guess_lexer(path, text))]
+    return [Styled(visible_text(path)), *_code(console, text, Syntax.guess_lexer(path, text))]
 
 
 def _edit_file(console: Console, arguments: dict[str, Any]) -> list[Styled]:
@@ -205,8 +205,8 @@ _PRESENTATIONS: dict[str, Callable[[Console, dict[str, Any]], list[Styled]]] = {
 }
 
 
-def _code(text: str, language: str) -> list[Styled]:
-    return highlighted(visible_text(text).removesuffix("\n").split("\n"), language)
+def _code(console: Console, text: str, language: str) -> list[Styled]:
+    return highlighted(console, visible_text(text).removesuffix("\n").split("\n"), language)
 
 
 def _diff_lines(sign: str, text: str, style: str) -> list[Styled]:

@@ -17,11 +17,10 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from bartack.app.safe_text import encodable, safe_text
-from bartack.cli.terminal.style import THEME, ChatConsole, symbols_for
+from bartack.cli.terminal.style import THEME, ChatConsole, code_theme, symbols_for
 
 Line = list[Segment]
 INDENT = 2
-_CODE_THEME = "ansi_dark"  # the terminal's own colors
 # HTML tags stay visible, as in an answer about Vec<String>; an image is shown as a link.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable(["image", "autolink"])
 
@@ -76,10 +75,14 @@ def _tidy(line: Iterable[Segment], encoding: str) -> Line:
 # -- code
 
 
-def highlighted(code: Sequence[str], language: str, *, after: Sequence[str] = ()) -> list[Text]:
-    """The code, highlighted; `after` are the lines before it, which decide whether a string or comment is open."""
+def highlighted(console: Console, code: Sequence[str], language: str, *, after: Sequence[str] = ()) -> list[Text]:
+    """The code, highlighted as the theme wants it; `after` are the lines before it, which decide whether a string or
+    comment is open."""
     whole = [safe_text(line).replace("\n", " ") for line in (*after, *code)]
-    syntax = Syntax("", language or "text", theme=_CODE_THEME, background_color="default")
+    theme = code_theme(console)
+    if theme is None:
+        return [Text(line) for line in whole[len(after) :]]
+    syntax = Syntax("", language or "text", theme=theme, background_color="default")
     lines = syntax.highlight("\n".join(whole)).split("\n", allow_blank=True)
     if [line.plain for line in lines[: len(whole)]] != whole:  # the lexer changed the text
         lines = [Text(line) for line in whole]  # type: ignore[assignment]
@@ -91,7 +94,7 @@ def highlighted(code: Sequence[str], language: str, *, after: Sequence[str] = ()
 
 class _Code(CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in highlighted(str(self.text).rstrip().split("\n"), self.lexer_name):
+        for line in highlighted(console, str(self.text).rstrip().split("\n"), self.lexer_name):
             line.overflow = "fold"
             yield Padding(line, (0, 0, 0, INDENT))
 

@@ -58,6 +58,26 @@ THEMES: Mapping[str, Mapping[str, str]] = {
 }
 
 
+_CODE_THEMES = {"light": "ansi_light", "mono": None}  # where it is not that for dark backgrounds
+# Of the prompt, the line below it and questions, in the words of prompt_toolkit.
+_PROMPTS = {
+    "prompt": "bold ansicyan",
+    "continuation": "ansibrightblack",
+    "bottom-toolbar": "noreverse ansibrightblack",
+    "question": "bold ansiyellow",
+}
+_THEMED_PROMPTS: Mapping[str, Mapping[str, str]] = {
+    "light": {"prompt": "bold ansiblue", "question": "bold #af5f00"},
+    "high-contrast": {
+        "prompt": "bold ansibrightcyan",
+        "continuation": "",
+        "bottom-toolbar": "noreverse",
+        "question": "bold ansibrightyellow",
+    },
+    "mono": {"prompt": "bold", "continuation": "", "bottom-toolbar": "noreverse", "question": "bold"},
+}
+
+
 class Symbols(Struct, frozen=True):
     """The symbols that start lines, the ellipsis, and the frames of the spinner."""
 
@@ -106,6 +126,17 @@ class ChatConsole(Console):
         """Change the theme."""
         self.theme_name = theme_name
         self.push_theme(Theme({**THEME.styles, **THEMES[theme_name]}))
+
+
+def code_theme(console: Console) -> str | None:
+    """The colors of code, which are the terminal's own; None for no colors."""
+    name = console.theme_name if isinstance(console, ChatConsole) else DEFAULT_THEME
+    return _CODE_THEMES.get(name, "ansi_dark")
+
+
+def prompt_styles(theme_name: str) -> dict[str, str]:
+    """The styles of prompts in a theme."""
+    return {**_PROMPTS, **_THEMED_PROMPTS.get(theme_name, {})}
 
 
 def is_plain(console: Console) -> bool:
