@@ -10,9 +10,9 @@ CODE := $(wildcard src tests bench scripts examples docs/extensions)
 BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore marks a module that others import
 
 # The unit tests of the pure half must cover it completely; coverage doubles their time, so nothing else is measured.
-# Together with the laws they also run under every other Python, and with the recordings under the oldest.
+# Together with the laws they also run under other Pythons, and with the recordings under the oldest.
 UNIT := $(addprefix tests/,nouns stream formats session views protocols seeds test_exports.py)
-PYTHONS = $(BIN)/python scripts/other_pythons.py $(UNIT) tests/properties --oldest tests/recordings
+PYTHONS = $(BIN)/python scripts/other_pythons.py $(1) $(UNIT) tests/properties --oldest tests/recordings
 CORES := $(shell getconf _NPROCESSORS_ONLN || echo 2)
 COVER := $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
 # Python 3.11.2 reports lines inside a `match` that it did not execute; 3.11.7 does not. Before, nothing is measured.
@@ -41,18 +41,20 @@ run: .venv/ready
 		$(BIN)/bartack models pull >/dev/null && { $(BIN)/bartack chat --model local || [ $$? -eq 130 ]; }; \
 	else $(BIN)/python examples/local_agent.py; fi
 
-#: make test         lint, type-check and run all tests, the pure ones under every Python found
+#: make test         lint, type-check and run all tests, the pure ones also under the oldest and newest Python found
 test: .venv/ready
 	$(if $(CI),@$(MAKE) --no-print-directory schema-suite || echo "Cannot download the JSON Schema suite; its test is skipped.")
 	@$(SIDE_BY_SIDE) style types unit
-	@$(SIDE_BY_SIDE) pythons others
+	@$(SIDE_BY_SIDE) outermost others
 	$(if $(CI),$(BIN)/python -m scripts.check_wheel)
 
 # Much of this waits: mypy has one thread, and the other tests wait for terminals, processes and servers.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs
-.PHONY: unit others
+.PHONY: unit outermost others
 unit: .venv/ready
 	if $(TRACES_WELL); then $(COVER); else $(COVER:--cov=); fi
+outermost: .venv/ready
+	$(call PYTHONS,--outermost)
 others: .venv/ready
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
 
@@ -71,7 +73,7 @@ cover: .venv/ready
 
 #: make pythons      pure tests under every other Python on this machine, each with an environment in .venv-py
 pythons: .venv/ready
-	$(PYTHONS)
+	$(call PYTHONS)
 
 #: make schema-suite fetch the official JSON Schema tests, which the source of the package jsonschema contains
 .PHONY: schema-suite
@@ -116,14 +118,24 @@ crash: .venv/ready
 	$(BIN)/python scripts/follow_answer.py --store jsonl
 	$(BIN)/python scripts/follow_answer.py --store postgres
 
-#: make chaos        kill, stop and wake workers and restart their database (RUNS=2000) while they work
+#: make chaos        kill, stop and wake workers and restart their database (RUNS=2000) while they work: half an hour
 RUNS ?= 2000
 .PHONY: chaos
 chaos: .venv/ready
-	$(BIN)/python -m scripts.chaos --store sqlite --runs $(RUNS)
-	$(BIN)/python -m scripts.chaos --store postgres --runs $(RUNS)
-	$(BIN)/python -m scripts.chaos --store postgres --engine dbos --runs $(RUNS)
-	$(BIN)/python -m scripts.chaos --store sqlite --runs 300 --repeat
+	@failed=; for words in "--store sqlite" "--store postgres" "--store postgres --engine dbos"; do \
+	    echo "$$words"; \
+	    $(BIN)/python -m scripts.chaos $$words --runs $(RUNS) --write docs/guides/workers.md || failed=1; \
+	done; \
+	for control in repeat fence; do \
+	    echo "without protection: $$control"; $(BIN)/python -m scripts.chaos --control $$control || failed=1; \
+	done; \
+	test -z "$$failed"
+
+#: make capacity     measure workers and their queues, and fill the tables of docs/guides/capacity.md
+.PHONY: capacity
+capacity: .venv/ready
+	$(BIN)/python -m bench.workers --million --save
+	$(BIN)/python -m scripts.capacity
 
 #: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)
 SECONDS ?= 60
@@ -140,7 +152,7 @@ interop: .venv/ready .interop/ready
 	@mkdir -p .interop && cp tests/interop/programs/package.json tests/interop/programs/package-lock.json .interop
 	cd .interop && npm install --no-save --no-audit --no-fund
 	$(PYTHON) -m venv --clear .interop/venv
-	.interop/venv/bin/python -m pip install -qq --require-hashes -r tests/interop/programs/requirements.txt
+	.interop/venv/bin/python -m pip install -qq --no-deps --require-hashes -r tests/interop/programs/requirements.txt
 	@touch $@
 
 #: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
@@ -150,11 +162,11 @@ docs: .venv/ready
 	$(BIN)/python scripts/draw_benchmark.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-#: make picture      take the screenshot of `bartack chat` with the local model (needs tmux)
+#: make picture      record `bartack chat` in a terminal, with a scripted model (needs tmux)
 .PHONY: picture
 picture: .venv/ready
-	$(BIN)/bartack models pull >/dev/null
-	$(BIN)/python scripts/draw_terminal.py
+	$(BIN)/python -m scripts.record_walk
+	$(BIN)/python -m scripts.draw_chat
 
 #: make trace        draw the spans of a run that is killed and resumed, docs/pictures/trace.svg
 .PHONY: trace
@@ -191,11 +203,12 @@ clean:
 	rm -rf .venv .venv-peers .venv-py .venv-viewers .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist site fuzz
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
-# Rebuilt when the lock changes, so that nothing unlocked stays behind.
+# Rebuilt when the lock changes, so that nothing unlocked stays behind. The lock is complete, hence --no-deps: with a package that
+# is required once with and once without an extra, pip would also look at releases newer than the locked one, and then refuse.
 .venv/locked: requirements/dev.txt
-	@echo "Setting up .venv ..."
+	@echo "Setting up .venv (once; takes a minute or two) ..."
 	@$(new_venv)
-	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
 	@touch $@
 
 .venv/ready: .venv/locked pyproject.toml

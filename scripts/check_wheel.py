@@ -1,7 +1,7 @@
 """Build the wheel, and check it in clean environments: the core alone and each extra alone, under each Python found.
 
 In: nothing. Out: one line per environment; status 1 if a check failed. Dependencies come from the package index, in the
-locked versions. For each environment:
+locked versions. The long description renders, without a relative link. For each environment:
 
 - `import bartack` and the whole pure half load; without any extra, this proves that they need only msgspec.
 - Every other module loads too, or fails because of a missing library that belongs to another extra.
@@ -16,8 +16,12 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from email import message_from_bytes
 from pathlib import Path
+
+from markdown_it import MarkdownIt
 
 from bartack.app.extras import EXTRAS as EXTRA_OF
 from scripts.other_pythons import ROOT, Python, find
@@ -67,6 +71,18 @@ def build(folder: Path) -> Path:
     assert done.returncode == 0, done.stderr
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def check_description(wheel: Path) -> None:
+    """Raise `AssertionError` unless an index can show the long description."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown", metadata["Description-Content-Type"]
+    page = MarkdownIt("commonmark").enable("table").render(str(metadata.get_payload()))
+    assert "<h1>Bartack</h1>" in page, page[:200]
+    relative = re.findall(r'(?:href|src)="(?!https://|#)([^"]*)"', page)
+    assert not relative, f"the description has relative links: {relative}"
 
 
 def constraints(folder: Path) -> Path:
@@ -147,6 +163,7 @@ def main() -> int:
     failed = False
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         wheel, limits = build(Path(folder)), constraints(Path(folder))
+        check_description(wheel)
         cases = [(python, extra) for python in pythons.values() for extra in (CORE, *EXTRAS)]
         faults = pool.map(lambda case: check(case[0], case[1], wheel, limits), cases)
         for (python, extra), fault in zip(cases, faults, strict=True):

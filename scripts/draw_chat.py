@@ -6,20 +6,12 @@ It needs tmux. The chat works in a project of two files in a temporary folder. W
 written as a PNG to FOLDER, to be looked at.
 """
 
-import re
-import shutil
-import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from rich._export_format import CONSOLE_SVG_FORMAT
-from rich.console import Console
-from rich.terminal_theme import MONOKAI
-from rich.text import Text
-
+from scripts.terminal_svg import as_png, still
 from tests.cli.chat.gates import Gated
 from tests.cli.chat.scene import Scene, scene
 from tests.cli.provider_server import Step
@@ -76,7 +68,7 @@ def main() -> None:
         pictures = taken(here, gate)
     for name, ansi in pictures.items():
         path = PICTURES / f"chat-{name}.svg"
-        path.write_text(drawn(ansi), encoding="utf-8")
+        path.write_text(still(ansi, columns=COLUMNS, title="bartack chat"), encoding="utf-8")
         if folder is not None:
             as_png(path, folder / f"chat-{name}.png")
 
@@ -116,26 +108,6 @@ def taken(here: Scene, gate: Event) -> dict[str, str]:
 def is_asking(screen: str) -> bool:
     """Whether a tool call awaits approval."""
     return screen.rstrip().endswith("[q] stop:")
-
-
-def drawn(ansi: str) -> str:
-    """The screen as SVG, without the empty lines at its end and without web fonts."""
-    lines = ansi.rstrip().splitlines()
-    while lines and not Text.from_ansi(lines[-1]).plain.strip():
-        lines.pop()
-    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
-    template = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    return console.export_svg(title="bartack chat", theme=MONOKAI, code_format=template, unique_id="bartack")
-
-
-def as_png(svg: Path, png: Path) -> None:
-    """The picture as a PNG, drawn by Chromium."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        sys.exit("chromium is not installed")
-    words = ["--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={png}", "--window-size=1150,800", str(svg)]
-    subprocess.run([chromium, *words], check=True, capture_output=True)
 
 
 if __name__ == "__main__":

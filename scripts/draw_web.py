@@ -6,6 +6,7 @@ It needs Chromium (``apt-get install chromium``). The agent works in a project o
 """
 
 import asyncio
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -63,6 +64,12 @@ NEW = """\
             break
     return response.status
 """
+PROJECT = "code/mailer"  # in the home directory
+EARLIER = (
+    ("Draft of the release notes", None, PROJECT),
+    ("Port the parser to msgspec", "codex", "code/feeds"),
+    ("Why is the index rebuilt twice?", "claude-code", "code/search"),
+)
 
 
 def script() -> list[Any]:
@@ -91,8 +98,9 @@ async def shoot(folder: Path) -> None:
     for name, content in FILES.items():
         (folder / name).write_text(content, encoding="utf-8")
     store = MemoryStore()
-    for number, title in enumerate(("Draft of the release notes", "Why is the index rebuilt twice?")):
-        await store.create_session(f"earlier {number}", SessionHeader(title=title))
+    for number, (title, origin, directory) in enumerate(EARLIER):
+        header = SessionHeader(title=title, origin=origin, metadata={"directory": str(Path.home() / directory)})
+        await store.create_session(f"earlier {number}", header)
         await Agent(ScriptedModel(["Done."]), store=store).run(title, session=f"earlier {number}")
     agent = Agent(
         ScriptedModel(script()),
@@ -140,5 +148,8 @@ async def take(page: Page, name: str, scheme: Any) -> None:
 
 
 if __name__ == "__main__":
-    with TemporaryDirectory() as made:
-        asyncio.run(shoot(Path(made)))
+    with TemporaryDirectory() as home:
+        os.environ["HOME"] = home  # directories are shown relative to it
+        project = Path(home, PROJECT)
+        project.mkdir(parents=True)
+        asyncio.run(shoot(project))

@@ -1,8 +1,9 @@
-"""Run the tests of the pure half under every other Python on this machine.
+"""Run the tests of the pure half under other Pythons on this machine.
 
-    python scripts/other_pythons.py FOLDER ... [--oldest FOLDER ...]
+    python scripts/other_pythons.py [--outermost] FOLDER ... [--oldest FOLDER ...]
 
 In: the folders to test, and those to test under the oldest Python only, whose `re` and `json` differ most from ours.
+With --outermost, only the oldest and the newest Python are used: what works in both rarely fails in between.
 Out: one line per Python; status 1 if a test failed under any of them.
 
 A Python counts if it is CPython 3.11 or newer and differs from the running one, which `make test` uses for everything.
@@ -109,7 +110,7 @@ def prepare(python: Python) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq", "--python", str(executable)]
     for command in (
         [str(python.path), "-m", "venv", "--without-pip", str(python.environment)],
-        [*pip, "install", "--only-binary=:all:", "--require-hashes", "-r", str(LOCK)],
+        [*pip, "install", "--only-binary=:all:", "--no-deps", "--require-hashes", "-r", str(LOCK)],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -134,7 +135,8 @@ def run(python: Python, folders: list[str]) -> tuple[bool, str]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description="Run the tests of the pure half under every other Python.")
+    options = argparse.ArgumentParser(description="Run the tests of the pure half under other Pythons.")
+    options.add_argument("--outermost", action="store_true", help="only under the oldest and the newest Python")
     options.add_argument("folders", nargs="+", metavar="FOLDER")
     options.add_argument("--oldest", nargs="+", default=[], metavar="FOLDER", help="under the oldest Python only")
     given = options.parse_args()
@@ -144,6 +146,8 @@ def main() -> int:
     if not pythons:
         print("No other Python from 3.11 found.")
         return 0
+    if given.outermost:
+        pythons = list(dict.fromkeys((pythons[0], pythons[-1])))
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
         passed = True
         folders = [given.folders + given.oldest, *([given.folders] * (len(pythons) - 1))]

@@ -160,7 +160,7 @@ def parse(words: list[str]) -> None:
 
     from bartack.cli.entry import COMMANDS
 
-    if words[:1] in (["--help"], ["--version"]):
+    if words[:1] in ([], ["--help"], ["--version"]):  # alone it starts the chat
         return
     name, *rest = [word for word in words if word != "--debug"]
     command: Any = get_command(import_module(COMMANDS[name].module).app)

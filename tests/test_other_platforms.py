@@ -1,5 +1,6 @@
-"""What Bartack does on Windows, as far as a process on Linux can show: without fcntl, process groups, POSIX signals and
-`os.pread`, with `sys.platform` set, and with a stand-in for msvcrt."""
+"""What Bartack does on other systems, as far as a process on Linux can show. Windows: without fcntl, process groups,
+POSIX signals and `os.pread`, with `sys.platform` set, and with a stand-in for msvcrt. macOS: with its number and layout
+of file locks, which a stand-in for fcntl translates."""
 
 import json
 import os
@@ -129,6 +130,72 @@ def test_bartack_run_answers_and_what_needs_posix_says_so(tmp_path: Path) -> Non
     )
     listed = on_windows(START, "sessions", "list", "--json", "--store", "sqlite:s.db", cwd=tmp_path)
     assert [item["title"] for item in json.loads(listed.stdout)["items"]] == ["Hi"]
+    worker = on_windows(START, "worker", "--store", "sqlite:s.db", cwd=tmp_path, **model)
+    assert worker.returncode == 2
+    assert worker.stderr.startswith("bartack: Workers require Linux or macOS.\nhint: On Windows, work in WSL")
     chat = on_windows(START, "chat", "--no-tools", cwd=tmp_path, **model)
     assert chat.returncode == 2
     assert chat.stderr.startswith("bartack: Chats in a terminal require Linux or macOS.\nhint: On Windows, work in WSL")
+
+
+MACOS = """
+import fcntl, struct, sys
+
+real = fcntl.fcntl
+locked = []
+
+def translated(fd, command, request=0):
+    if command != 90:
+        return real(fd, command, request)
+    start, size, pid, kind, whence = struct.unpack("qqihh", request)
+    locked.append((hex(start), size, kind))
+    return real(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, whence, start, size, pid))
+
+import bartack.store.files
+from bartack.store import open_store
+bartack.store.files.fcntl.fcntl = translated
+sys.platform = "darwin"
+"""
+OPENED = """
+import asyncio, os
+from bartack.nouns.errors import StoreError
+
+async def main():
+    store = await open_store("sqlite:s.db")
+    await store.create_session("s")
+    os.close(os.open("s.db", os.O_RDONLY))  # releases SQLite's own locks
+    print(locked)
+    print(sum(line.split()[1] == "OFDLCK" for line in open("/proc/locks")) > 0)
+    await store.close()
+
+for attempt in range(2):
+    try:
+        asyncio.run(main())
+        break
+    except StoreError as error:
+        print(error.message)
+"""
+
+
+def python(code: str, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="imitates macOS on Linux")
+def test_a_sqlite_store_on_macos_is_guarded(tmp_path: Path) -> None:
+    first, second = python(MACOS + OPENED, tmp_path).splitlines()
+    assert (first, second) == ("[('0x40000002', 510, 0)]", "True")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="imitates other systems on Linux")
+@pytest.mark.parametrize(
+    "system", ["fcntl.F_OFD_SETLK = 12345", "sys.platform = 'freebsd14'"], ids=["macOS", "FreeBSD"]
+)
+def test_a_sqlite_store_without_a_guard_is_refused(tmp_path: Path, system: str) -> None:
+    said = python(f"{MACOS}\n{system}\n{OPENED}", tmp_path).splitlines()
+    refusal = "SQLite stores need open file description locks, which this system does not have ("
+    assert [line.startswith(refusal) for line in said] == [True, True]  # also when it is tried again

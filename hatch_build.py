@@ -1,0 +1,42 @@
+"""The long description of the package: README.md, for readers who do not have the repository before them.
+
+A package index resolves no relative links. With the address of the repository, in ``home`` of the table of this hook in
+pyproject.toml, they become links to the files of this version, in the form of GitHub, and the project gets its URLs.
+Without one, a link becomes its text and a picture is left out: no link is better than one that leads nowhere.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+_CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(!?)\[([^\]\n]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
+
+
+class DescriptionHook(MetadataHookInterface):
+    """Fills in what pyproject.toml declares as dynamic."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called by hatchling when it builds or installs the package."""
+        home = str(self.config.get("home", "")).rstrip("/")
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        described = published(text, home, f"v{metadata['version']}")
+        metadata["readme"] = {"content-type": "text/markdown", "text": described}
+        metadata["urls"] = (
+            {"Source": home, "Issues": f"{home}/issues", "Changelog": f"{home}/blob/main/CHANGELOG.md"} if home else {}
+        )
+
+
+def published(text: str, home: str, version: str) -> str:
+    """The text with absolute links, or without relative ones if there is no home. Code is left as it is."""
+
+    def link(match: re.Match[str]) -> str:
+        mark, label, target = match.groups()
+        if home:
+            return f"{mark}[{label}]({home}/{'raw' if mark else 'blob'}/{version}/{target})"
+        return "" if mark else label
+
+    pieces = _CODE.split(text)
+    return "".join(piece if piece.startswith("```") else _LINK.sub(link, piece) for piece in pieces)
