@@ -50,9 +50,15 @@ class Window:
         """Wait until the text is there."""
         await self.page.locator(where).get_by_text(text).first.wait_for()
 
-    async def count(self, selector: str) -> int:
-        found: int = await self.page.locator(selector).count()
-        return found
+    async def answered(self, text: str) -> None:
+        """Wait until the text is there and the run has ended, so that the next message starts one."""
+        await self.sees(text)
+        await self.page.get_by_role("button", name="Send", exact=True).wait_for()
+
+    async def has(self, count: int, selector: str) -> None:
+        """Wait until there are so many."""
+        expect = pytest.importorskip("playwright.async_api").expect
+        await expect(self.page.locator(selector)).to_have_count(count, timeout=LIMIT_S * 1000)
 
     async def scrolls_sideways(self) -> bool:
         script = "document.documentElement.scrollWidth > document.documentElement.clientWidth"

@@ -16,6 +16,7 @@ class ToolCard extends HTMLElement {
   #isEditing = false;
   #rules = []; // what can be allowed from now on
   #isAllowing = false;
+  #always = h("button", { hidden: true, onclick: () => this.#allow(true) }, "Always…");
   #ticking = null;
   #inner = null; // what its sub-agent does
 
@@ -39,11 +40,10 @@ class ToolCard extends HTMLElement {
     clearInterval(this.#ticking);
   }
 
-  /** Offer to allow calls like this one from now on. */
+  /** Offer to allow calls like this one from now on. The other buttons stay: one may have the focus, or be pressed. */
   offer(rules) {
-    if (JSON.stringify(rules) === JSON.stringify(this.#rules)) return;
     this.#rules = rules;
-    if (!this.#isEditing) this.#draw();
+    this.#always.hidden = !rules.length;
   }
 
   edit() {
@@ -118,11 +118,12 @@ class ToolCard extends HTMLElement {
       yield this.#allowing();
       return;
     }
+    this.#always.disabled = false;
     yield h("div", { class: "acts" },
       h("button", { class: "go", onclick: () => this.#decide("approve") }, "Approve ", h("kbd", {}, "A")),
       h("button", { onclick: () => this.edit() }, "Edit ", h("kbd", {}, "E")),
       h("button", { onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")),
-      this.#rules.length ? h("button", { onclick: () => this.#allow(true) }, "Always…") : "");
+      this.#always);
   }
 
   /** Leave the form or the list of rules; false if neither is there. */
