@@ -55,8 +55,9 @@ unit: .venv/ready
 	if $(TRACES_WELL); then $(COVER); else $(COVER:--cov=); fi
 outermost: .venv/ready
 	$(call PYTHONS,--outermost)
+# In CI, a failed test is repeated once and listed: one hiccup of a browser or a database should not cost a whole run.
 others: .venv/ready
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%) $(if $(CI),--reruns 1 --rerun-show-tracebacks -rR)
 
 #: make style        check lint rules and formatting
 style: .venv/ready
