@@ -1,5 +1,5 @@
-// What a sub-agent does, inside the card of the call that runs it: its own session. It is read again and again while it
-// is open, because browsers have few connections for live events.
+// The session of a sub-agent, inside the card of the call that runs it. It is polled while expanded, because browsers
+// allow few connections for live events.
 
 import { get, sessionPath } from "./api.js";
 import { extended, hides, items, runState } from "./conversation.js";
@@ -11,7 +11,7 @@ class SubAgent extends HTMLElement {
   #session = "";
   #branch = [];
   #cards = new Map();
-  #turn = 0; // of reading
+  #turn = 0; // counts calls of #load(): an older one stops
   #list = h("div", { class: "inner" });
   #details = h("details", {}, h("summary", {}, "Sub-agent"), this.#list);
 
@@ -23,7 +23,7 @@ class SubAgent extends HTMLElement {
   }
 
   disconnectedCallback() {
-    queueMicrotask(() => this.isConnected || this.#stop()); // a card that is drawn again only moves it
+    queueMicrotask(() => this.isConnected || this.#stop()); // redrawing its card only moves the element
   }
 
   show(session) {
@@ -61,7 +61,7 @@ class SubAgent extends HTMLElement {
     if (item.type === "tool") {
       const card = this.#cards.get(item.id) ?? h("tool-card", {});
       this.#cards.set(item.id, card);
-      card.show(item.state === "ask" ? { ...item, state: "pending" } : item, this.#session); // the outer card asks
+      card.show(item.state === "ask" ? { ...item, state: "pending" } : item, this.#session); // the outer session has the card to approve it
       return card;
     }
     if (item.type === "thought") return h("details", { class: "thought" }, h("summary", {}, "Thinking"), h("div", { class: "say" }, textBlocks(item.blocks, item.text)));
