@@ -61,7 +61,7 @@ _UNTRACED = Untraced()
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run was started with. Without a prompt and other work it resumes the session."""
+    """The options of a run. Without `prompt` and `work`, it resumes the session."""
 
     session_id: str
     prompt: Message | None = None
@@ -93,8 +93,8 @@ async def open_run(
 ) -> RunContext | RunResult:
     """A run that has started, or the last result if there is nothing to resume.
 
-    Raises `SessionInUse` if another run is live on the session, and `NothingToResume` if it is not as the caller needs
-    it (`RunOptions.only_if`); then nothing has happened.
+    Raises `SessionInUse` if another run is live on the session, and `NothingToResume` if `RunOptions.only_if` is false.
+    In both cases, nothing is stored.
     """
     may_create = options.prompt is not None
     while True:
@@ -166,9 +166,9 @@ async def open_run(
 
 
 def _answering(settings: AgentSettings, view: SessionView, options: RunOptions) -> AgentSettings:
-    """The settings of the agent that answers: the one that the conversation was passed on to, if it is known here.
+    """The settings of the agent that answers: after a handoff, those of the other agent, if it can be reached.
 
-    Raises `AgentError` for an open run of another agent, which this one cannot resume; it may end it.
+    Raises `AgentError` when resuming the open run of an agent that cannot be reached. Aborting such a run is allowed.
     """
     state = view.state
     name = state.handoff or state.agent
@@ -188,7 +188,7 @@ def _is_over(state: RunState, options: RunOptions) -> bool:
 async def result_of_other(
     settings: AgentSettings, store: SessionStore, since: Entry, seconds: float
 ) -> RunResult | None:
-    """The result of the run of another process, once it ends after this entry; None if it takes longer."""
+    """The result of another process's run, once it ends after this entry; None if it takes longer."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds), aclosing(store.follow(since.session_id, since.seq)) as entries:  # type: ignore[type-var]
             async for entry in entries:

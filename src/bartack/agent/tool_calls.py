@@ -121,7 +121,7 @@ async def decide_nested(context: RunContext, question: ApprovalRequired) -> Deci
         await round.record(question)
     approval = CallApproval(round, question)
     while True:
-        with suppress(Superseded):  # someone else has decided
+        with suppress(Superseded):  # another process decided first
             decided = await approval.verdict()
             return None if decided is None else decision_of(decided)
 

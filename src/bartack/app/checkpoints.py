@@ -38,7 +38,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Restored(NamedTuple):
-    """What became of one file."""
+    """The outcome for one file."""
 
     path: str
     outcome: Literal["restored", "deleted", "unchanged", "changed since", "no longer kept"]
@@ -90,7 +90,7 @@ class CheckpointRuntime(LocalRuntime):
             return await super().execute(operation)
         try:
             before, digest = await asyncio.to_thread(self._kept_content, operation.path)
-        except (OSError, ToolError):  # it is too large or the disk full, or the operation fails and says why
+        except (OSError, ToolError):  # too large, or the disk is full; or the operation itself will fail and report why
             return await super().execute(operation)
         output = await super().execute(operation)
         with suppress(ToolError):  # deleted in the meantime
@@ -136,7 +136,7 @@ def checkpoints_in(entries: Iterable[Entry]) -> list[Checkpoint]:
         if not isinstance(entry.fact, Message):
             continue
         for result in entry.fact.tool_results:
-            with suppress(msgspec.ValidationError):  # written by someone else
+            with suppress(msgspec.ValidationError):  # metadata of another program
                 found.append(msgspec.convert((result.metadata or {}).get(CHECKPOINT), Checkpoint))
     return found
 
@@ -174,9 +174,9 @@ def restored_text(found: Sequence[Restored]) -> str:
     """What was restored, in one sentence for each outcome."""
     sentences = {
         "restored": "Restored: {}.",
-        "deleted": "Deleted, as they were new: {}.",
-        "changed since": "Not restored, as they have been changed since: {}.",
-        "no longer kept": "Not restored, as their content is no longer kept: {}.",
+        "deleted": "Deleted, because they were new: {}.",
+        "changed since": "Not restored, because they have changed since: {}.",
+        "no longer kept": "Not restored, because their old content is no longer available: {}.",
     }
     texts = []
     for outcome, sentence in sentences.items():

@@ -97,7 +97,7 @@ def _matches(folder: Path, pattern: Sequence[str], on_error: OnError) -> Iterato
 
 @contextmanager
 def _reported(path: Path, on_error: OnError) -> Iterator[None]:
-    """Report what cannot be read. What is not there, or not there any more, is no error."""
+    """Report what cannot be read. A file that does not exist, or no longer, is not an error."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

@@ -13,7 +13,7 @@ from bartack.cli.options import UsageError
 from bartack.nouns.errors import ErrorCode
 
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
-_PLAIN = [  # what pydantic says about a value, for people who do not write Python
+_PLAIN = [  # pydantic's messages in plain words
     (re.compile(r"Value error, "), ""),
     (re.compile(r"does not match the formats? .*"), "is not a valid time"),
     (re.compile(r"Input should be a valid integer.*"), "it must be an integer"),

@@ -1,7 +1,7 @@
 """A compressed body -> its data, in bounded steps.
 
-`HttpClient` asks for uncompressed responses. A server or a proxy that compresses all the same is understood if it uses
-gzip or deflate. A small body can expand to gigabytes, so no step produces more than 64 KiB, and a body that expands
+`HttpClient` asks for uncompressed responses. If a server or a proxy compresses anyway, gzip and deflate are
+supported. A small body can expand to gigabytes, so no step produces more than 64 KiB, and a body that expands
 too far is refused before it is unpacked.
 """
 

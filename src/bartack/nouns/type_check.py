@@ -57,7 +57,7 @@ def _declared(cls: type[Struct]) -> tuple[tuple[str, Any, Check], ...]:
 
 @cache
 def _check(tp: Any) -> Check:
-    """The function that tells whether a value has this type."""
+    """A function that returns whether a value has this type."""
     origin, args = get_origin(tp), get_args(tp)
     if tp is Any:
         return lambda value: True

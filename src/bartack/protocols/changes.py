@@ -99,7 +99,7 @@ class CallStarted(_CallChange, frozen=True):
     """A tool call begins."""
 
     by_provider: bool = False
-    is_nested: bool = False  # a sub-agent made it; it is shown because it needs someone
+    is_nested: bool = False  # a sub-agent made it; it is shown because it awaits a decision or a result
 
 
 class CallGrew(_CallChange, frozen=True, gc=False):

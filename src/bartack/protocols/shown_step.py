@@ -104,10 +104,10 @@ class ShownCall:
         self.question: ApprovalRequired | None = None
         self.is_undecided = False  # the question has no answer
         self.is_denied = False
-        self.is_deferred = False  # it has started, and its result is to be posted
+        self.is_deferred = False  # it has started, and its result will be posted
         self.subagent: Subagent | None = None  # that it runs
         self.outer: ShownCall | None = None  # the call that runs the sub-agent which made this one
-        self.nested: dict[str, ShownCall] = {}  # calls of the sub-agent that it runs which need someone, by id
+        self.nested: dict[str, ShownCall] = {}  # its sub-agent's calls that await a decision or a result, by id
         self.is_paused = False  # that sub-agent waits for them
         self.has_ended = False
 
@@ -137,7 +137,7 @@ class ShownCall:
             yield CallEnded(self.key, self.tool_name, result, self.question is not None, self.by_provider)
 
     def end_nested(self, waiting: Container[str] = ()) -> Iterator[Change]:
-        """The sub-agent has continued with its calls, but for those that wait."""
+        """The sub-agent has continued with its calls, except those that are still waiting."""
         for call_id in [call_id for call_id in self.nested if call_id not in waiting]:
             call = self.nested.pop(call_id)
             denied = ToolResult(call_id, "The call was denied.", is_error=True, error_code=ErrorCode.TOOL_DENIED)

@@ -44,7 +44,7 @@ _BAD_JSON = "Not executed: the arguments are not a valid JSON object: {}"
 
 
 class ToolRun:
-    """One tool call and how far it has got. `result` is set once."""
+    """One tool call and its progress. `result` is set once."""
 
     def __init__(self, round: ToolRound, open_call: OpenCall) -> None:
         self.call = open_call.call
@@ -217,7 +217,7 @@ class ToolRun:
             self._span = None
 
     async def _execute(self) -> None:
-        """Run the tool until it returns, or fails for good.
+        """Run the tool until it returns or fails permanently.
 
         An exception may be transient. A `ToolError` is meant for the model, unless it is marked as retryable.
         """

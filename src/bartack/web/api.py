@@ -343,7 +343,7 @@ async def _deciding(
 
 async def _new_rule(call: Call, session_id: str, body: bodies.DecideRequest, scope: Scope) -> Rule:
     if not call.service.runs.obeys_rules:
-        raise PartValidationError("Runs are live in workers, which ask about every call.", path="$.always")
+        raise PartValidationError("Rules are not supported for runs that workers execute.", path="$.always")
     if body.decision != "approve" or body.arguments_digest is None:
         raise PartValidationError("always requires the decision approve, and argumentsDigest.", path="$.always")
     _, state = await load_state(call.service.store, session_id)
@@ -383,12 +383,12 @@ async def _events(call: Call) -> Response:
 
 _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
-_HTML = Query("html", "Any value: as the page shows entries, with the Markdown of messages as HTML.")
-_BEFORE = Query("before", "Instead of a cursor: the last entries before the one with this seq.", "integer")
+_HTML = Query("html", "With any value, entries include the rendered HTML of their Markdown, as for the page.")
+_BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer")
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/me", _me, "The user, and the agents they may use."),
+    Endpoint("GET", "/api/me", _me, "Return the user, and the agents they may use."),
     Endpoint("GET", "/api/agents", _agents, "List the agents.", query=PAGE),
     Endpoint("GET", "/api/models", _models, "List the models to choose from.", query=(*PAGE, _AGENT)),
     Endpoint("GET", "/api/tools", _tools, "List the tools of an agent.", query=(*PAGE, _AGENT), items="ToolSpec"),
@@ -431,7 +431,7 @@ ENDPOINTS = (
         body=bodies.RunRequest,
         max_body=MAX_MESSAGE_BODY,
     ),
-    Endpoint("GET", f"{_SESSION}/requests", _pending, "List approvals and messages that wait.", query=PAGE),
+    Endpoint("GET", f"{_SESSION}/requests", _pending, "List pending approvals and queued messages.", query=PAGE),
     Endpoint(
         "POST",
         f"{_SESSION}/requests",
@@ -448,6 +448,6 @@ ENDPOINTS = (
         query=(Query("position", "Start after this event; by default at the first entry."), _HTML),
         media_type="text/event-stream",
     ),
-    Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Ask about every tool call of a session again."),
+    Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Remove the approval rules of a session."),
     Endpoint("GET", _SESSION, _session, "A session: state, model, usage, branches.", query=(_HEAD,)),
 )

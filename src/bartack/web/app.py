@@ -196,8 +196,8 @@ def app(
 def _on_stop(end_streams: Callable[[], None]) -> Iterator[None]:
     """Call this when the process is asked to stop, before its own handlers.
 
-    A server of someone else's waits for all connections to close before it ends the lifespan, and live streams do not
-    close by themselves.
+    Other servers wait for all connections to close before they end the lifespan, and live streams do not close by
+    themselves.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -307,7 +307,7 @@ class _Guarded:
     def _refusal(self, request: Request) -> HttpError | None:
         host = request.headers.getlist("host")
         if len(host) != 1 or not self._hosts.accepts(host[0]):
-            text = "This server is not reached under this name. Name it in hosts, or with --public-url."
+            text = "Unknown host name. Add it to hosts, or pass it as --public-url."
             return HttpError(421, "permission_denied", text)
         origins = request.headers.getlist("origin")
         scheme = request.url.scheme

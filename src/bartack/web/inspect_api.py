@@ -1,4 +1,4 @@
-"""What the inspector shows: the request of a model call as it was sent, and where the state tables stand."""
+"""Endpoints of the inspector: the request of a model call as it was sent, and the current states of the tables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +57,7 @@ def _model_of(entry: Entry) -> ModelRef | None:
 
 
 def _compacted(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """The last summary in these entries, and which of them it stands for."""
+    """The last summary in these entries, and which of them it replaces."""
     for entry in reversed(entries):
         if isinstance(entry.fact, CompactionSummary):
             kept = entry.fact.first_kept_entry_id

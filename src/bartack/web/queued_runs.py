@@ -74,7 +74,7 @@ class QueuedRuns(ServerRuns):
         )
 
     async def resume(self, session_id: str, **settings: Any) -> bool:
-        """Enqueue a job for what is to be done in a session; False if there is nothing."""
+        """Enqueue a job for the open work of a session; False if there is none."""
         tail, state = await load_state(self._store, session_id)
         last = job_of(state.metadata)
         if settings or (state.run_id is not None and last is None):  # a run that is live in a server

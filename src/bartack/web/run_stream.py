@@ -1,7 +1,7 @@
 """A run as a response in the words of a protocol, from `follow` to the last frame.
 
 The run belongs to the server: a viewer that leaves does not stop it. However the stream ends, the client learns how:
-the run ended, it waits for someone, the server is about to stop, or the store failed.
+the run ended, it awaits a decision or a result, the server is stopping, or the store failed.
 
 Sub-agents work in sessions of their own. A stream follows these as well while their calls are open.
 """

@@ -76,7 +76,7 @@ async def arguments_of(chat: Callable[[], Conversation], name: str) -> Offers:
     """The arguments that a command can have now."""
     try:
         return await COMMANDS[name].arguments(chat())
-    except BartackError:  # no store, or no session any more
+    except BartackError:  # the store or the session is gone
         return ()
 
 

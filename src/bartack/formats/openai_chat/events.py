@@ -161,8 +161,8 @@ FAILED_FINISHES = frozenset({"error", "network_error", "insufficient_system_reso
 def usage_in(raw: Any, *, reasoning_apart: bool = False) -> Usage | None:
     """The tokens of a `usage` object, or None if it has no counts.
 
-    `reasoning_apart` says that `completion_tokens` does not include reasoning, for vendors known to count it so. A
-    total that is the sum of all three counts says it, too.
+    With `reasoning_apart`, `completion_tokens` does not include reasoning, as with some vendors. This is also assumed
+    if the total is the sum of all three counts.
     """
     if not isinstance(raw, dict):
         return None

@@ -35,7 +35,9 @@ CONFIG_HINT = 'Expected {"mcpServers": {NAME: {"command": ..., "args": [...], "e
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _MAX_FILE_BYTES = 1_000_000
 _RUNNERS = frozenset({"npx", "uvx", "bunx", "pipx", "node", "python", "python3", "uv", "docker", "deno", "bun"})
-_FILES = frozenset({"index", "main", "server", "__main__", "cli", "dist", "build", "src", "lib"})  # say nothing
+_FILES = frozenset(
+    {"index", "main", "server", "__main__", "cli", "dist", "build", "src", "lib"}
+)  # not useful as a name
 _SUBCOMMANDS = frozenset({"run", "exec", "x", "tool", "dlx"})
 
 
