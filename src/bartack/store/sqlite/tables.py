@@ -221,8 +221,8 @@ class SqliteTables:
     def drop(self, session_id: str) -> None:
         """Delete a session, and the blobs that no other session uses.
 
-        Of what people said, nothing may stay in the files. The records of Bartack itself contain none of it and are
-        dropped often, so for them neither the pages nor the index are cleaned, which takes longer the larger they are.
+        No content of a conversation may remain in the files. Bartack's own records contain none and are dropped often,
+        so for them, pages and index are not cleaned: that takes longer the larger they are.
         """
         number = self._session(session_id).number
         self._known.pop(session_id, None)
