@@ -1,4 +1,4 @@
-"""Nobody gets in without the token, from another site, or with a request that is not what the API expects."""
+"""Access is refused without the token, from other sites, and for requests that the API does not expect."""
 
 import gzip
 import json

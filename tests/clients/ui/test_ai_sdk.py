@@ -204,7 +204,7 @@ async def test_a_viewer_that_leaves_does_not_stop_the_run_and_another_page_resum
         reply = await resumed
         assert reply["status"] == "ready"
         assert answer(reply) == [("step-start",), ("text", SLOW, "done")]
-        reply = await chat("resume")  # nothing runs any more
+        reply = await chat("resume")  # the run has ended
         assert (reply["status"], len(reply["messages"])) == ("ready", 2)
 
 
