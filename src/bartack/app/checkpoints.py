@@ -51,7 +51,7 @@ class CheckpointFolder:
         self._folder = folder
 
     def keep(self, data: bytes) -> str:
-        """Store the content and give its digest."""
+        """Store the content and return its digest."""
         digest = sha256(data).hexdigest()
         path = self._folder / digest
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -142,7 +142,7 @@ def checkpoints_in(entries: Iterable[Entry]) -> list[Checkpoint]:
 
 
 def restore(directory: SandboxedDirectory, kept: CheckpointFolder, points: Sequence[Checkpoint]) -> list[Restored]:
-    """Give every file the content that it had before the first of these changes."""
+    """Restore every file to its content before the first of these changes."""
     first: dict[str, Checkpoint] = {}
     for point in points:
         known = first.get(point.path, point)

@@ -69,7 +69,7 @@ class SeenFiles:
         self._seen[key] = (found.size, found.modified.isoformat(), list(session_ids))
 
     def save(self) -> None:
-        """Write the cache; failing to is no error."""
+        """Write the cache; a failure is ignored."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_suffix(f".{os.getpid()}")

@@ -24,7 +24,7 @@ _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 
 
 def run_app(app: typer.Typer, words: Sequence[str], name: str) -> int:
-    """Run a command and give its exit status. Raises `UsageError` with a hint, and what the command raises."""
+    """Run a command and return its exit status. Raises `UsageError` with a hint, and what the command raises."""
     try:
         status = app(list(words), prog_name=name, standalone_mode=False)
     except typer.Abort:  # Ctrl-C or the end of the input at a question

@@ -19,7 +19,7 @@ __all__ = ["typed", "wrong_types"]
 S = TypeVar("S", bound=Struct)
 Check = Callable[[Any], bool]
 
-# The classes that count as a scalar: a whole number is a valid float, and a boolean is no number.
+# The classes that count as a scalar: a whole number is a valid float, and a boolean is not a number.
 _EXACT: dict[Any, frozenset[type[Any]]] = {
     str: frozenset({str}),
     bool: frozenset({bool}),

@@ -33,7 +33,7 @@ Outcome = Literal[
     "completed",
     "failed",
     "aborted",
-    "paused",  # the run waits for a decision or a result, and those who give it enqueue another job
+    "paused",  # the run waits for a decision or a result, which enqueues another job when it is posted
     "again",  # there is more to do: the worker stops, or the session is in use
 ]
 

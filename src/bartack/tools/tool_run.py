@@ -116,7 +116,7 @@ class ToolRun:
         return f"{registry.problem(name) or f'Unknown tool {name!r}.'} Available tools: {known}."
 
     async def _passes_hook(self) -> bool:
-        """Whether the call is left to run; the hook may also give its result."""
+        """Whether the call still has to run; the hook may return its result instead."""
         hook = self._settings.before_tool
         if hook is None:
             return True

@@ -221,7 +221,7 @@ def _on_stop(end_streams: Callable[[], None]) -> Iterator[None]:
 
 
 async def _http_exception(_: Request, error: Exception) -> Response:
-    """Of Starlette, if there is no such path or no such method of it; or of `authorize`."""
+    """Raised by Starlette for an unknown path or method, or by `authorize`."""
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "refused")
     return error_response(HttpError(error.status_code, code, f"{error.detail.rstrip('.')}.", dict(error.headers or {})))

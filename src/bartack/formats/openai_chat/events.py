@@ -199,7 +199,7 @@ def _count(holder: Any, *names: str) -> int | None:
 def _cost(raw: dict[str, Any]) -> float | None:
     """US dollars: a number from OpenRouter, an object from Perplexity, ten-billionths from xAI.
 
-    Azure sends Grok's ticks as 0, because it bills by other means (reported, not recorded): that is no price.
+    Azure sends Grok's ticks as 0, because it bills by other means (reported, not recorded): that is not a price.
     """
     cost, ticks = raw.get("cost"), amount(raw.get("cost_in_usd_ticks"))
     if cost is None and ticks:

@@ -48,7 +48,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] | None = None  # the only tools to offer, by the names that the server uses
     deny: tuple[str, ...] = ()  # tools not to offer
     trust_hints: bool = msgspec.field(default=False, name="trustHints")  # tools marked as read-only need no approval
-    instructions: bool = False  # give the server's instructions to the model
+    instructions: bool = False  # add the server's instructions to the system prompt
     resources: bool = False  # offer tools that list and read resources
     prompts: bool = False  # offer tools that list and read prompts
     disabled: bool = False
