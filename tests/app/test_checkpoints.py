@@ -93,7 +93,7 @@ async def test_content_that_is_gone_or_damaged_is_not_written(place: Place, tmp_
     assert (place.root / "a.txt").read_text() == "1\n"
 
 
-async def test_the_result_says_how_much_was_changed(place: Place) -> None:
+async def test_the_result_states_how_much_was_changed(place: Place) -> None:
     (place.root / "a.txt").write_text("1\n2\n3\n")
     output = await place.runtime.execute(WriteFile(path="a.txt", text="1\nzwei\n"))
     assert output.metadata is not None

@@ -240,7 +240,7 @@ class Rows:
         await self.run(f"{query} WHERE workflow_uuid = $1", workflow_id, executor)
 
 
-async def test_what_nobody_works_on_is_resumed_set_aside_or_deleted(
+async def test_abandoned_workflows_are_resumed_set_aside_or_deleted(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One worker for all of it: starting the engine takes seconds."""

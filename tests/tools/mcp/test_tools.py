@@ -310,7 +310,7 @@ async def test_what_is_not_enabled_is_not_offered_to_the_server(tmp_path: Path) 
         assert "not supported" in str(refused.content)
 
 
-async def test_roots_are_told_to_the_server(tmp_path: Path) -> None:
+async def test_roots_are_announced_to_the_server(tmp_path: Path) -> None:
     [result] = await results_of(fault_server(tmp_path, roots=[tmp_path]), "f_roots")
     assert json.loads(str(result.content))["roots"][0]["uri"] == tmp_path.as_uri()
 
