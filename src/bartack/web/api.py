@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
+from bartack.app.usage import context_tokens
 from bartack.interop import FORMATS
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
@@ -149,13 +150,13 @@ async def _session(call: Call) -> Any:
         "id": session_id,
         "title": title_in(branch),
         "metadata": header.metadata or {},
-        "created": dump_time(branch[0]),
+        "created": _time_text(branch[0]),
         "state": await call.service.state_of(session_id, tail.entry_id),
         **_source(header),
         "agent": agent,
         "model": f"{info.provider}:{info.model_id}",
         "contextWindow": info.context_window,
-        "contextTokens": _context_tokens(branch),
+        "contextTokens": context_tokens(branch),
         "totals": dump(await store.totals(session_id)),
         "heads": list(await store.heads(session_id)),
         "tail": dump(tail),
@@ -163,19 +164,10 @@ async def _session(call: Call) -> Any:
     }
 
 
-def dump_time(entry: Entry) -> str:
+def _time_text(entry: Entry) -> str:
     """The time of an entry as text."""
     text: str = dump(entry)["timestamp"]
     return text
-
-
-def _context_tokens(branch: Sequence[Entry]) -> int | None:
-    """The size of the last request together with its answer."""
-    for entry in reversed(branch):
-        meta = entry.fact.meta if isinstance(entry.fact, Message) else None
-        if meta is not None and meta.usage is not None:
-            return meta.usage.total_tokens
-    return None
 
 
 async def _entries(call: Call) -> Any:
@@ -256,7 +248,7 @@ async def _run(call: Call) -> Any:
 
 
 async def _pending(call: Call) -> Any:
-    """What waits: approvals, calls whose results are posted from outside, and messages not delivered yet."""
+    """Pending approvals, deferred calls, and messages that have not been delivered."""
     _, state = await load_state(call.service.store, call.session_id)
     approvals = [
         {
@@ -279,13 +271,13 @@ async def _pending(call: Call) -> Any:
 
 
 def _rules(call: Call, question: ApprovalRequired) -> list[dict[str, str]]:
-    """What can be allowed from now on, with the scope to choose it by."""
+    """The rules that would allow this call and similar ones, with the scope of each."""
     rules = rules_for(question) if call.service.runs.obeys_rules else {}
     return [{"scope": scope, "text": rule.text} for scope, rule in rules.items()]
 
 
 async def _request(call: Call) -> Any:
-    """Post a request; a live run acts on it at once, in whichever process it is."""
+    """Post a request. A live run acts on it immediately, in any process."""
     session_id, by = call.session_id, call.user.name
     body: bodies.PostedRequest = call.body
     match body:
