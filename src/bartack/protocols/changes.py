@@ -1,6 +1,6 @@
-"""What a window shows of a run, as changes: the common ground of all protocols.
+"""Changes to the display of a run, on which all protocols are based.
 
-`RunReader` turns events into these, and each protocol writes them in its own words. A *step* is one model call together
+`RunReader` derives them from events, and each protocol writes them in its own format. A *step* is one model call together
 with the tools that its answer calls. A key names a text or a call within one stream; that of a call is its id, unless
 the model has used this id before.
 """

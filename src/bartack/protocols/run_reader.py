@@ -1,7 +1,7 @@
-"""`RunReader`: the events of one run -> what changes in a window that shows it.
+"""`RunReader`: the events of one run -> changes to a client's display of it.
 
 It reads the events of `Agent.stream`, those of `SessionStore.follow_live` from any process, or stored entries alone, in
-any mixture. However much of an answer arrived as deltas, what is shown in the end is the stored answer.
+any mixture. However much of an answer arrived as deltas, the display ends up with the stored answer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -95,7 +95,7 @@ class RunReader:
     """Reads one run: the first one that it gets an event of."""
 
     def __init__(self, known: Iterable[Entry] = (), taken: Iterable[str] = (), *, from_start: bool = False) -> None:
-        """`known` are the entries of the run that the window shows already, for a run that continues; `taken` are the
+        """`known` are the entries of the run that the client shows already, for a run that continues; `taken` are the
         keys of all calls that it shows. With `from_start`, it is the next run that starts: that may end another one,
         which was paused."""
         self.run_id: str | None = None

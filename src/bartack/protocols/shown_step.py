@@ -1,4 +1,4 @@
-"""`ShownStep`: what a window shows of the answer in progress, and how it becomes the stored one.
+"""`ShownStep`: what a client displays of the answer in progress, and the changes that turn it into the stored answer.
 
 Deltas extend it. A snapshot or the stored answer is compared with it: what is missing is added, a call that was cut off
 is dropped, and if they contradict each other the step is voided and shown again.
@@ -36,13 +36,13 @@ _PROVIDER_ID = "providerToolCallId"  # metadata of a call whose id was taken: th
 
 
 class Keys:
-    """The keys of one stream. `taken` are those of calls that the window shows from an earlier stream."""
+    """The keys of one stream. `taken` are those of calls that the client shows from an earlier stream."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._texts = 0
         self._calls: set[str] = set()
         self._taken = frozenset(taken)
-        self.are_known = False  # the calls that get keys are among those in the window
+        self.are_known = False  # the calls that get keys are among those in the client
 
     def for_text(self) -> str:
         """A new key for a text."""
@@ -302,7 +302,7 @@ class ShownStep:
     # -- ending without an answer
 
     def void(self) -> None:
-        """The window no longer shows any of this, so the ids of its calls can be used again."""
+        """The client no longer shows any of this, so the ids of its calls can be used again."""
         for shown in self._parts:
             if isinstance(shown, ShownCall):
                 self._keys.free(shown.key)

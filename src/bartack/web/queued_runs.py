@@ -1,8 +1,8 @@
 """`QueuedRuns`: a server that hands its runs to workers.
 
-A prompt becomes a job, and so does whatever lets a paused run continue. Viewers notice no difference: they follow the
-session, wherever its run is live. A run that needs something of the request itself, such as tools of the client, is
-live in the server as before.
+A prompt becomes a job, and so does any request that lets a paused run continue. Viewers notice no difference: they
+follow the session, wherever its run is live. A run that depends on the request itself, such as one with client-side
+tools, stays in the server.
 """
 
 from collections.abc import Mapping
