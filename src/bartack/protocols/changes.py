@@ -1,7 +1,7 @@
 """Changes to the display of a run, on which all protocols are based.
 
-`RunReader` derives them from events, and each protocol writes them in its own format. A *step* is one model call together
-with the tools that its answer calls. A key names a text or a call within one stream; that of a call is its id, unless
+`RunReader` derives them from events, and each protocol writes them in its own format. A *step* is one model call with
+the tools that its answer calls. A key names a text or a call within one stream; that of a call is its id, unless
 the model has used this id before.
 """
 
