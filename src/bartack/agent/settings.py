@@ -1,6 +1,6 @@
 """What an agent is configured with: `AgentSettings`, and the `Hooks` and `RetryPolicy` in it.
 
-The settings are put together once, when an agent is created, and passed along whole.
+The settings are assembled once, when an agent is created, and passed on as one value.
 """
 
 import asyncio

@@ -169,9 +169,9 @@ def _has_new_title(transcript: Transcript, stored: Entries, outlines: Sequence[O
 
 
 def _after_notes(new: Sequence[Entry], stored: Entries) -> list[Entry]:
-    """The new entries; what follows the last entry of the source follows the notes that were added to it here.
+    """The new entries, attached after the notes that were added here to the last entry of the source.
 
-    Titles and redactions are about the session. The branch that they are on would otherwise end with them.
+    Titles and redactions apply to the whole session. Otherwise they would be the end of a separate branch.
     """
     last = len(stored) - 1
     while last and _is_note(stored[last]) and stored[last].parent_id == stored[last - 1].id:

@@ -31,7 +31,7 @@ SOURCE = "bartack.source"  # and of the one with a record of another program (ba
 
 
 class _Present(Struct, frozen=True, gc=False):
-    """An object of which only the presence matters."""
+    """An object whose presence alone matters."""
 
 
 class _OutlinePartPayload(Struct, frozen=True, rename="camel", gc=False):

@@ -111,7 +111,7 @@ async def all_sessions(store: SessionStore, *, reserved: bool = False) -> AsyncI
 
 
 async def _guarded(session_id: str | None, inspection: Awaitable[Iterable[Finding]]) -> list[Finding]:
-    """The findings; that the store cannot be read is one too."""
+    """The findings; a store that cannot be read is itself a finding."""
     try:
         return list(await inspection)
     except NotFound:

@@ -199,7 +199,7 @@ class _GrowingCall(_GrowingPart):
 
 
 def _part_of(part: Part) -> _GrowingPart:
-    """A part of which some has arrived before."""
+    """A part that has begun to arrive."""
     made: _GrowingPart
     match part:
         case Thinking():

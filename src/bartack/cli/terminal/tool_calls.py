@@ -34,7 +34,7 @@ _SHORTEST = 0.05  # seconds; a shorter duration is not shown
 
 
 class TrackedCall:
-    """One tool call, as far as it is known."""
+    """The known state of one tool call."""
 
     def __init__(self, call_id: str, name: str, now: float, *, by_provider: bool = False) -> None:
         self.id = call_id

@@ -134,7 +134,7 @@ class SqliteTables:
                 self._insert_row(number, row)
             for seq, parent_seq in branch_starts_of(batch, rows, existing):
                 self._run("INSERT INTO branch VALUES (?, ?, ?)", number, seq, parent_seq)
-        except apsw.ConstraintError as error:  # the database has the last word if what was looked up does not hold
+        except apsw.ConstraintError as error:  # the constraints decide if the lookup is outdated
             tail = None if existing.tail is None else existing.tail.entry_id
             raise Conflict(f"The database refused the append: {error}", tail=tail) from error
         last = rows[-1]
