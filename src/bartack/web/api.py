@@ -411,10 +411,10 @@ ENDPOINTS = (
         "GET",
         f"{_SESSION}/entries/{{entry}}/files/{{number:int}}",
         _content,
-        "The bytes of an image or file.",
+        "Download an image or file.",
         media_type="*/*",
     ),
-    Endpoint("GET", f"{_SESSION}/views/{{view}}", _view, "A view of a branch.", query=(*PAGE, _HEAD)),
+    Endpoint("GET", f"{_SESSION}/views/{{view}}", _view, "Return a view of a branch.", query=(*PAGE, _HEAD)),
     Endpoint(
         "POST",
         f"{_SESSION}/runs",
@@ -441,5 +441,5 @@ ENDPOINTS = (
         media_type="text/event-stream",
     ),
     Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Remove the approval rules of a session."),
-    Endpoint("GET", _SESSION, _session, "A session: state, model, usage, branches.", query=(_HEAD,)),
+    Endpoint("GET", _SESSION, _session, "Return a session: state, model, usage, branches.", query=(_HEAD,)),
 )

@@ -228,7 +228,7 @@ async def _http_exception(_: Request, error: Exception) -> Response:
 
 
 def _own_endpoints(access: TokenAccess | Authorize) -> list[Endpoint]:
-    document = Endpoint("GET", "/api/openapi.json", _openapi, "This document.")
+    document = Endpoint("GET", "/api/openapi.json", _openapi, "Return this document.")
     if not isinstance(access, TokenAccess):
         return [document]
     return [

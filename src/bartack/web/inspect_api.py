@@ -119,13 +119,13 @@ INSPECT_ENDPOINTS = (
         "GET",
         f"{_SESSION}/entries/{{entry}}/request",
         _request,
-        "The request of a model call, by its answer or failure, and what was left out of it.",
+        "Return the request of a model call, by its answer or failure, and what was left out of it.",
     ),
     Endpoint(
         "GET",
         f"{_SESSION}/states",
         _states,
-        "The state tables, with the current states.",
+        "Return the state tables, with the current states.",
         query=(Query("head", "The last entry of the branch; by default the last entry of the session."),),
     ),
 )
