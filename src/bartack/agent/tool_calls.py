@@ -97,7 +97,7 @@ def _update_status(context: RunContext) -> None:
 
 
 def publish_question(context: RunContext, question: ApprovalRequired) -> None:
-    """Let the reader of the run's events know that a call needs approval."""
+    """Publish an event for a call that needs approval."""
     approver = context.settings.tools.approver
     if isinstance(approver, LiveApprover):
         approver.expect(question.tool_call_id)

@@ -257,7 +257,7 @@ class DbosQueue:
         )
 
     async def _stuck(self, **attributes: str) -> list[WorkflowStatus]:
-        """Workflows that were set aside. They are cancelled, and DBOS then no longer knows their queue."""
+        """Workflows that were set aside. They are cancelled, and DBOS clears the queue name of a cancelled workflow."""
         attributes["stuck"] = self.name
         return await self._list(
             status="CANCELLED", queue_name=None, attributes=attributes, load_input=True, limit=_LISTED
@@ -555,7 +555,7 @@ async def _guarded(work: Awaitable[T]) -> T:
 
 
 async def _recorded(number: int) -> int:
-    """All that the engine knows about a step: its number."""
+    """All that the engine records about a step: its number."""
     return number
 
 

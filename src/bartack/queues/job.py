@@ -39,7 +39,7 @@ Outcome = Literal[
 
 
 class _Value(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A value of a queue, as JSON. Keys that this version does not know are ignored."""
+    """A value of a queue, as JSON. Unknown keys are ignored."""
 
 
 class Job(_Value, frozen=True):

@@ -261,7 +261,7 @@ async def _close_calls(store: SessionStore, lease: Lease) -> None:
 
 
 async def _close_call(store: SessionStore, lease: Lease, head: str, call: str) -> str:
-    """Append a result, unless the store knows that there was one, which is damaged; the end of the branch after it."""
+    """Append a result, unless the store has recorded one, which is damaged; the end of the branch after it."""
     result = ToolResult(call, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED)
     try:
         return await _append(store, lease, head, tool_message(result))

@@ -60,7 +60,7 @@ class SessionLog:
     # -- in
 
     def existing(self, batch: Batch) -> Existing:
-        """What `check_append` must know."""
+        """What `check_append` needs."""
         positions = self._all_positions()
         for text in self._texts[self._results_read :]:
             self._index_results(text)
