@@ -64,7 +64,7 @@ async def test_files_return_to_what_they_were_before_the_first_change(place: Pla
     await place.do(EditFile(path="./b.txt", old="2", new="zwei"))
     await place.do(WriteFile(path="sub/new.txt", text="new\n"))
     await place.do(ReadFile(path="a.txt"))
-    assert place.undo() == "Restored: a.txt, b.txt. Deleted, because they were new: sub/new.txt."
+    assert place.undo() == "Restored: a.txt, b.txt. Deleted, as they were new: sub/new.txt."
     assert (place.root / "a.txt").read_bytes() == b"one\r\n\xff"
     assert (place.root / "b.txt").read_text() == "two\n"
     assert not (place.root / "sub" / "new.txt").exists()
@@ -78,7 +78,7 @@ async def test_a_file_that_was_changed_since_is_left_alone(place: Place) -> None
     (place.root / "a.txt").write_text("mine\n")
     (place.root / "b.txt").unlink()
     (place.root / "b.txt").mkdir()
-    assert place.undo() == "Not restored, because they have changed since: a.txt, b.txt."
+    assert place.undo() == "Not restored, as they have been changed since: a.txt, b.txt."
     assert (place.root / "a.txt").read_text() == "mine\n"
 
 
@@ -87,13 +87,13 @@ async def test_content_that_is_gone_or_damaged_is_not_written(place: Place, tmp_
     await place.do(WriteFile(path="a.txt", text="1\n"))
     (kept,) = (tmp_path / "kept").iterdir()
     kept.write_text("damaged")
-    assert place.undo() == "Not restored, because their old content is no longer available: a.txt."
+    assert place.undo() == "Not restored, as their content is no longer kept: a.txt."
     kept.unlink()
-    assert place.undo() == "Not restored, because their old content is no longer available: a.txt."
+    assert place.undo() == "Not restored, as their content is no longer kept: a.txt."
     assert (place.root / "a.txt").read_text() == "1\n"
 
 
-async def test_the_result_states_how_much_was_changed(place: Place) -> None:
+async def test_the_result_says_how_much_was_changed(place: Place) -> None:
     (place.root / "a.txt").write_text("1\n2\n3\n")
     output = await place.runtime.execute(WriteFile(path="a.txt", text="1\nzwei\n"))
     assert output.metadata is not None

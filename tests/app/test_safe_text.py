@@ -1,13 +1,12 @@
 """No control character is left in a safe text."""
 
-import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.app.safe_text import encodable, json_bytes, safe_line, safe_text, visible_text
+from bartack.app.safe_text import encodable, safe_line, safe_text, visible_text
 
 any_text = st.text(alphabet=st.one_of(st.characters(), st.sampled_from("\x1b[]0;m\x07\\\r\n\x9b\u202e\ud800")))
 
@@ -21,17 +20,6 @@ def test_only_visible_characters_and_line_breaks_remain(text: str) -> None:
     assert is_harmless(safe_text(text))
     assert is_harmless(visible_text(text))
     assert "\n" not in safe_line(text)
-
-
-@given(
-    st.text(
-        alphabet=st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("\x1b[]0;m\x07\\\r\n\x9b\u202e"))
-    )
-)
-def test_json_is_printable_and_reads_back(text: str) -> None:
-    data = json_bytes({text: [text]})
-    assert data.decode().isprintable()
-    assert json.loads(data) == {text: [text]}
 
 
 @given(any_text)

@@ -280,7 +280,7 @@ async def test_a_store_that_is_away_for_a_while_is_survived(caplog: pytest.LogCa
     assert store.refused.is_set()
 
 
-async def test_a_worker_that_was_considered_dead_starts_over() -> None:
+async def test_a_worker_that_was_taken_for_dead_begins_anew() -> None:
     store = MemoryStore()
     agent = made(["Fine."], store=store)
     queue = StoreQueue(store, ttl_s=0.3)

@@ -142,7 +142,7 @@ def checkpoints_in(entries: Iterable[Entry]) -> list[Checkpoint]:
 
 
 def restore(directory: SandboxedDirectory, kept: CheckpointFolder, points: Sequence[Checkpoint]) -> list[Restored]:
-    """Restore every file to its content before the first of these changes."""
+    """Give every file the content that it had before the first of these changes."""
     first: dict[str, Checkpoint] = {}
     for point in points:
         known = first.get(point.path, point)
@@ -174,9 +174,9 @@ def restored_text(found: Sequence[Restored]) -> str:
     """What was restored, in one sentence for each outcome."""
     sentences = {
         "restored": "Restored: {}.",
-        "deleted": "Deleted, because they were new: {}.",
-        "changed since": "Not restored, because they have changed since: {}.",
-        "no longer kept": "Not restored, because their old content is no longer available: {}.",
+        "deleted": "Deleted, as they were new: {}.",
+        "changed since": "Not restored, as they have been changed since: {}.",
+        "no longer kept": "Not restored, as their content is no longer kept: {}.",
     }
     texts = []
     for outcome, sentence in sentences.items():

@@ -45,7 +45,7 @@ class SessionUpdates:
     """The updates of one run."""
 
     def __init__(self, directory: str, *, from_start: bool = False) -> None:
-        """`directory` is where the tools work: the protocol has absolute paths only. With `from_start`, what precedes
+        """`directory` is where the tools work: the protocol knows absolute paths only. With `from_start`, what precedes
         the start of the run is not its own.
         """
         self._directory = directory

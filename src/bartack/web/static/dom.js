@@ -26,7 +26,7 @@ export function s(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** An element with HTML that the server has sanitised. */
+/** An element that contains HTML which the server has sanitised. */
 export function rendered(html) {
   const element = document.createElement("div");
   element.innerHTML = policy ? policy.createHTML(html) : html;

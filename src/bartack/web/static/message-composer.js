@@ -13,7 +13,7 @@ class MessageComposer extends HTMLElement {
   #files = [];
   #editing = null;
   #reading = Promise.resolve();
-  #outbox = []; // messages not yet accepted by the server; the first is being sent
+  #outbox = []; // messages that have not arrived yet; the first is being sent
   #text = h("textarea", { id: "message", "aria-label": "Message", rows: "2" });
   #chips = h("div", { class: "chips" });
   #note = h("div", { class: "editing", hidden: true });

@@ -83,7 +83,7 @@ class RunInspector extends HTMLElement {
     }, 1000);
     return [choose, lanes];
   }
-  #run = ""; // empty: the latest run
+  #run = ""; // the last one, if empty
   #ticking = null;
 
   #lanes(entries) {

@@ -11,7 +11,7 @@ class SubAgent extends HTMLElement {
   #session = "";
   #branch = [];
   #cards = new Map();
-  #turn = 0; // counts calls of #load(): an older one stops
+  #turn = 0; // of reading
   #list = h("div", { class: "inner" });
   #details = h("details", {}, h("summary", {}, "Sub-agent"), this.#list);
 
@@ -61,7 +61,7 @@ class SubAgent extends HTMLElement {
     if (item.type === "tool") {
       const card = this.#cards.get(item.id) ?? h("tool-card", {});
       this.#cards.set(item.id, card);
-      card.show(item.state === "ask" ? { ...item, state: "pending" } : item, this.#session); // the outer session has the card to approve it
+      card.show(item.state === "ask" ? { ...item, state: "pending" } : item, this.#session); // the outer card asks
       return card;
     }
     if (item.type === "thought") return h("details", { class: "thought" }, h("summary", {}, "Thinking"), h("div", { class: "say" }, textBlocks(item.blocks, item.text)));

@@ -18,7 +18,7 @@ class ToolCard extends HTMLElement {
   #isAllowing = false;
   #always = h("button", { hidden: true, onclick: () => this.#allow(true) }, "Always…");
   #ticking = null;
-  #inner = null; // the session of its sub-agent
+  #inner = null; // what its sub-agent does
 
   show(item, session) {
     if (this.#item && JSON.stringify(this.#item) === JSON.stringify(item)) return;
@@ -177,7 +177,7 @@ class ToolCard extends HTMLElement {
 }
 customElements.define("tool-card", ToolCard);
 
-/** The most useful lines of an output: the end of a failure, the beginning of anything else. */
+/** What matters of an output: the end of a failure, the beginning of anything else. */
 function cut(item) {
   const lines = item.output.split("\n");
   if (lines.length <= CUT_LINES) return item.output;
