@@ -103,7 +103,7 @@ bench: .venv/ready
 bench-peers: .venv/ready
 	@$(BIN)/python -m bench.peers
 
-#: make crash        kill writers at random moments while others go on; no acknowledged entry may be lost
+#: make crash        kill writers at random moments while others continue; no acknowledged entry may be lost
 .PHONY: crash
 crash: .venv/ready
 	$(BIN)/python scripts/crash.py

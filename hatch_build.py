@@ -1,8 +1,8 @@
-"""The long description of the package: README.md, for readers who do not have the repository before them.
+"""The long description of the package: README.md without relative links.
 
-A package index resolves no relative links. With the address of the repository, in ``home`` of the table of this hook in
-pyproject.toml, they become links to the files of this version, in the form of GitHub, and the project gets its URLs.
-Without one, a link becomes its text and a picture is left out: no link is better than one that leads nowhere.
+Package indexes do not resolve relative links. If ``home`` in the table of this hook in pyproject.toml has the URL of
+the repository, they become GitHub links to the files of this version, and the project URLs are set. Otherwise a link
+becomes plain text and a picture is left out, so that no link is broken.
 """
 
 import re

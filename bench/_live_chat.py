@@ -2,7 +2,7 @@
 
 Servers of peers import this in their own environments, so it uses only the standard library.
 
-    python -m bench._live_chat CHATS      # the CPU seconds that the deltas of so many chats take if nothing reads them
+    python -m bench._live_chat CHATS      # CPU seconds for the deltas of this many chats if nothing reads them
 """
 
 import asyncio

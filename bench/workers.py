@@ -286,7 +286,7 @@ def _begin(processes: "Sequence[subprocess.Popen[str]]") -> None:
 
 
 def _await_lines(processes: "Sequence[subprocess.Popen[str]]", count: int) -> None:
-    """Until the workers have printed so many lines together."""
+    """Wait until the workers have printed this many lines together."""
     with selectors.DefaultSelector() as selector:
         for one in processes:
             assert one.stdout is not None
@@ -396,7 +396,7 @@ async def streaming(kinds: "Sequence[Kind]") -> list[dict[str, Any]]:
 
 
 def _slope(less: Measured, more: Measured, count: float) -> Measured:
-    """What each of so many more costs."""
+    """The cost of one additional unit."""
     names = ("cpu_ms", "server_cpu_ms", "commits", "wal_bytes", "table_bytes", "engine_table_bytes")
     return {name: (more[name] - less[name]) / count for name in names}
 
@@ -405,7 +405,7 @@ def _slope(less: Measured, more: Measured, count: float) -> Measured:
 
 
 async def fill(address: str, engine: str, count: int) -> None:
-    """Enqueue so many jobs: with the events that the queue would write, or by copying a row of the engine."""
+    """Enqueue this many jobs: with the events that the queue would write, or by copying a row of the engine."""
     async with opened(address, engine) as (store, queue):
         await queue.enqueue(_job(0, engine))
         if isinstance(queue, StoreQueue):
@@ -591,7 +591,7 @@ async def stored(address: str, many: int) -> list[dict[str, Any]]:
 
 
 async def _grow(address: str, count: int) -> float:
-    """Copy the template until there are so many sessions."""
+    """Copy the template until there are this many sessions."""
     start = time.perf_counter()
     connection = await asyncpg.connect(address)
     try:

@@ -121,7 +121,7 @@ class Chaos:
         self._seen: dict[str, dict[int, str]] = {}  # by viewers: session -> seq -> entry
         self._events = 0
         self._problems: list[str] = []
-        self._is_over = False  # nothing more is broken
+        self._is_over = False  # no more faults are injected
         self._asleep: dict[Process, asyncio.Task[None]] = {}
         self._watching: set[asyncio.Task[Any]] = set()
 
@@ -249,7 +249,7 @@ class Chaos:
         self._timeline.append((time.monotonic(), fault))
 
     async def _break(self, store: SessionStore, queue: RunQueue) -> None:
-        """Do something bad every few seconds."""
+        """Inject a fault every few seconds."""
         while True:
             await asyncio.sleep(self._settings.every_s * self._random.uniform(0.7, 1.3))
             chance = self._random.random()
@@ -288,9 +288,9 @@ class Chaos:
         worker.send_signal(signal.SIGSTOP)
         at = time.monotonic()
         self._note(f"workers {fault}")
-        with suppress(BartackError):  # what it has now cannot change any more
+        with suppress(BartackError):  # the runs it has now can no longer change
             status = await queue.status()
-        worker_id = max(one.id for one in status.workers if one.pid == worker.pid)  # it may just have begun anew
+        worker_id = max(one.id for one in status.workers if one.pid == worker.pid)  # it may have rejoined
         noticed = asyncio.ensure_future(self._noticed(store, worker_id, at))
         self._watching.add(noticed)
         for session in {one.job.session_id for one in status.running if one.worker == worker_id}:
@@ -330,7 +330,7 @@ class Chaos:
             self._timeline.append((time.monotonic(), "worker woken"))
 
     async def _settled(self, breaking: "asyncio.Task[None]") -> None:
-        """Break nothing more, and let those who are stopped wake up and do what harm they can."""
+        """Inject no more faults, and wake the stopped processes: what they still write must do no harm."""
         self._is_over = True
         await breaking
         if self._asleep:

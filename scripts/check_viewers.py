@@ -3,7 +3,7 @@
     python -m scripts.check_viewers        (or: make viewers)
 
 They are installed into .venv-viewers. Phoenix is a real server: the run is sent to it over OTLP, and what it stored is
-read back over its API. Of Logfire and Langfuse, whose servers cannot be installed here, the SDKs process the spans: the
+read back over its API. The servers of Logfire and Langfuse are not packages; instead, their SDKs process the spans: the
 processor of Logfire rewrites and scrubs spans before it sends them, and the filter of Langfuse decides which ones it
 sends.
 """

@@ -1,4 +1,4 @@
-"""Kill processes that write to one store, one at a time while the others go on; no acknowledged entry may be lost.
+"""Kill processes that write to one store, one at a time while the others continue; no acknowledged entry may be lost.
 
     python scripts/crash.py --store sqlite [--store jsonl] [--store postgres] [--kills 300]
 

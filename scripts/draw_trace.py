@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from bartack import Entry, RunStarted, ToolStarted
 from bartack.store import open_store
 from tests.telemetry.collector import attributes_of, collector
-from tests.telemetry.story import SESSION, tell
+from tests.telemetry.story import SESSION, run_story
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "trace.svg"
 WIDTH, LEFT, RIGHT, ROW, BAR, TOP = 860, 250, 96, 21, 13, 74
@@ -54,7 +54,7 @@ class Process(NamedTuple):
 
 def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, collector() as receiver:
-        tell(Path(folder), receiver)
+        run_story(Path(folder), receiver)
         entries = asyncio.run(stored(Path(folder)))
         spans = [span for span in receiver.spans if span.name != "append" or "--appends" in words]
         appends = [span for span in receiver.spans if span.name == "append"]
@@ -113,13 +113,13 @@ def bars(spans: list[Span], begin: int, opened: set[bytes], parent: bytes = b"",
         yield from bars(spans, begin, opened, span.span_id, depth + 1)
 
 
-def picture(told: list[Process]) -> str:
+def picture(processes: list[Process]) -> str:
     """The whole picture as SVG, readable on light and dark pages."""
-    longest = max(bar.end for process in told for bar in process.bars)
+    longest = max(bar.end for process in processes for bar in process.bars)
     scale = (WIDTH - LEFT - RIGHT) / longest
     pieces = [text(16, 26, "A run that is killed and resumed, as its spans show it", weight="bold", size=15)]
     y = float(TOP)
-    for process in told:
+    for process in processes:
         pieces.append(text(16, y - 12, process.title, colour=PALE))
         for bar in process.bars:
             pieces += drawn(bar, y, scale)

@@ -87,7 +87,7 @@ async def work(address: str, name: str, takeover: bool) -> None:
 
 
 class Worker:
-    """A process that runs what it is told."""
+    """A process that runs or resumes the sessions sent to it."""
 
     def __init__(self, address: str, name: str, takeover: bool) -> None:
         options = ["--worker", name, "--address", address, *(["--takeover"] if takeover else [])]

@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def walk(here: Scene) -> list[Shot]:
-    """Do it, and give what was to be seen."""
+    """Perform the walk, and return the screens."""
     origin = repository(here)
     shots: list[Shot] = []
     with here.shell(columns=COLUMNS, rows=ROWS, COLORTERM="truecolor") as shell:

@@ -154,19 +154,24 @@ def command_lines(text: str) -> Iterator[list[str]]:
                     yield list(takewhile(lambda one: one not in {"|", ">", "&&", ";"}, words))
 
 
-def parse(words: list[str]) -> None:
-    """Parse the words as the command line does, without running anything; raises if they are invalid."""
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, and its arguments; `LookupError` if there is no such command."""
     from typer.main import get_command
 
     from bartack.cli.entry import COMMANDS
 
-    if words[:1] in ([], ["--help"], ["--version"]):  # alone it starts the chat
-        return
     name, *rest = [word for word in words if word != "--debug"]
     command: Any = get_command(import_module(COMMANDS[name].module).app)
-    while hasattr(command, "commands"):
+    while rest and hasattr(command, "commands"):
         command, rest = command.commands[rest[0]], rest[1:]
-    command.make_context(name, rest)
+    return command, rest
+
+
+def parse(words: list[str]) -> None:
+    """Parse the words as the command line does, without running anything; raises if they are invalid."""
+    if words[:1] not in ([], ["--help"], ["--version"]):  # alone it starts the chat
+        command, rest = command_of(words)
+        command.make_context(words[0], rest)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if [*command_lines(text_of(page))]], ids=name_of)
@@ -190,6 +195,16 @@ def test_invalid_command_line_is_detected(line: str) -> None:
     with pytest.raises(Exception, match=r".") as refused:
         parse(words)
     assert isinstance(refused.value, LookupError) or "Usage" in str(type(refused.value).__mro__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_in_the_text_of_a_page_has_the_options_it_is_shown_with(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    for line in re.findall(r"`bartack ([a-z][^`]*)`", text):
+        command, words = command_of(shlex.split(line))
+        known = {"--help", *(name for one in command.params for name in (*one.opts, *one.secondary_opts))}
+        used = {word.partition("=")[0] for word in takewhile(lambda word: word != "--", words) if word.startswith("-")}
+        assert used <= known, line
 
 
 # -- links and tables

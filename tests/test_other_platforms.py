@@ -118,7 +118,7 @@ def test_the_library_and_the_stores_work_and_the_rest_is_refused(tmp_path: Path)
 START = "from bartack.cli import main; main()"
 
 
-def test_bartack_run_answers_and_what_needs_posix_says_so(tmp_path: Path) -> None:
+def test_bartack_run_answers_and_commands_that_need_posix_report_it(tmp_path: Path) -> None:
     with provider([["It will rain."]]) as server:
         model = {"BARTACK_MODEL": "openai-compatible:test", "OPENAI_COMPATIBLE_BASE_URL": server.base_url}
         done = on_windows(START, "run", "Hi", "-q", "--store", "sqlite:s.db", cwd=tmp_path, **model)

@@ -1,7 +1,7 @@
-"""Others act on the session of a live run, at any await of any of its tasks, and what must hold afterwards.
+"""Acts on the session of a live run from outside, at any await of any of its tasks, and checks the outcome.
 
 A run is suspended at its n-th await, wherever that is: in the loop, in an append, in a tool, while it follows the
-session. Before it may proceed, somebody else does something to the session: approves, denies, queues, steers, aborts,
+session. Before it may proceed, another process does something to the session: approves, denies, queues, steers, aborts,
 redacts, adds a note or switches the model. That is `OtherProcess`, or for speed a second handle on the store in this
 process, which for the stores on disk shares nothing with the first.
 """

@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from bartack import Entry, Message, MessageDelta, RunEnded, ToolCall, ToolResult, ToolStarted
@@ -19,18 +19,14 @@ from bartack.nouns.requests import ModelRequest
 from bartack.store import Lease, MemoryStore, SessionStore
 from bartack.store.append import Batch, Permit
 from bartack.tools import ToolDefinition, tool
+from tests import counting
 from tests.formats.every_rule import RULES
 from tests.formats.history_check import check_history
 
 SESSION = "s"
 FAST = RetryPolicy(base_ms=1, max_ms=1)
 
-
-def counting_environment() -> Environment:
-    """A clock that advances by a millisecond each time it is read, and ids from a counter."""
-    ticks, bits = count(), count(1)
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    return Environment(lambda: start + timedelta(milliseconds=next(ticks)), lambda: next(bits))
+counting_environment = partial(counting.counting_environment, step=timedelta(milliseconds=1))
 
 
 @tool

@@ -1,4 +1,4 @@
-"""The agent itself: its configuration, its stores, and a few rules of the seeds."""
+"""The agent itself: its configuration, its stores, and a few rules of the founding documents."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path

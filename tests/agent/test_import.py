@@ -63,7 +63,7 @@ async def test_resuming_an_imported_session_executes_nothing(tmp_path: Path, kin
 
 
 async def test_the_same_session_executes_the_command_if_it_is_not_imported(tmp_path: Path) -> None:
-    """The negative control: a session of one's own continues after its approval."""
+    """The negative control: a session that was not imported continues after its approval."""
     store = MemoryStore()
     await store.append("s", [wire.decode(Entry, line) for line in forged_session()], None)
     async with agent_in(tmp_path, store, "Done.") as agent:

@@ -141,7 +141,7 @@ async def test_a_journal_that_cannot_be_written_does_not_hurt_the_run() -> None:
 
 
 class LosesAReply(SqliteStore):
-    """Stores the first batch of the journal and reports a failure, after the model has said more."""
+    """Stores the first batch of the journal but reports a failure, after more deltas have arrived."""
 
     has_failed = False
     model: GatedModel

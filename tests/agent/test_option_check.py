@@ -130,7 +130,7 @@ def test_a_wrong_time_limit_of_a_tool_is_named(timeout_ms: Any) -> None:
 
 @pytest.mark.parametrize("name", [3, "", None])
 def test_a_wrong_name_of_a_tool_is_refused(name: Any) -> None:
-    with pytest.raises(BartackError, match="A tool needs a name, which is a string; got") as caught:
+    with pytest.raises(BartackError, match="A tool name must be a non-empty string, got") as caught:
         make([])[0].as_tool(name, "Finds things out.")
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 

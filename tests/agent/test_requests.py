@@ -525,7 +525,7 @@ async def test_requests_compete_with_each_other_and_with_the_run() -> None:
 
 
 class BusyStore(MemoryStore):
-    """A store in which somebody else is always faster."""
+    """A store to which another writer always appends first."""
 
     async def tail_of(self, session_id: str) -> Tail:
         tail = await super().tail_of(session_id)

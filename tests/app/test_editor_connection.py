@@ -1,4 +1,4 @@
-"""What an editor sends by mistake or on purpose: an error each, and a connection that goes on."""
+"""Invalid input from an editor: each message gets an error, and the connection stays open."""
 
 import asyncio
 import json

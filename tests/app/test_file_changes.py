@@ -43,7 +43,7 @@ def test_an_edit_is_applied_to_the_file_as_it_is(directory: SandboxedDirectory) 
     assert nowhere == FileChange("b.txt", None, "", "the file does not exist")
 
 
-def test_what_cannot_be_compared_is_said(
+def test_files_that_cannot_be_compared_are_reported(
     directory: SandboxedDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "image").write_bytes(b"\xff\x00")

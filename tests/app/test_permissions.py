@@ -154,7 +154,7 @@ def test_a_prefix_is_suggested_only_where_it_does_not_cover_everything(command: 
     assert suggested_prefix(command) == prefix
 
 
-def test_the_choices_say_what_they_cover_from_narrow_to_wide() -> None:
+def test_the_choices_describe_what_they_cover_from_narrow_to_wide() -> None:
     found = choices_for("run_command", {"command": "git log -3"})
     assert [choice.rule.text for choice in found] == [
         "this exact command: git log -3",

@@ -9,7 +9,7 @@ from bartack.nouns.requests import ModelRequest
 
 
 async def test_a_plan_counts_its_steps() -> None:
-    assert await update_plan([Step("a", "done"), Step("b")]) == "1 of 2 steps are done."
+    assert await update_plan([Step("a", "done"), Step("b", "doing"), Step("c")]) == "1 of 3 steps are done."
     assert update_plan.name == "update_plan"
 
 

@@ -1,4 +1,4 @@
-"""What a model is told about the project."""
+"""Instructions and environment of a project, as sent to the model."""
 
 import subprocess
 from datetime import date

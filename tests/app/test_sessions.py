@@ -104,7 +104,7 @@ async def test_the_first_characters_of_an_id_are_enough() -> None:
     assert await ensure_session(store, "02b2f6e0", prompt="Hi", program="x") == "02b2f6e0-0000-7cab"
     with pytest.raises(NotFound, match="Several sessions start with '01a1e5df'"):
         await ensure_session(store, "01a1e5df", prompt="Hi", program="x")
-    for name in ("tri", "trip", "0badcafe"):  # names that someone chose
+    for name in ("tri", "trip", "0badcafe"):  # ids chosen by the user
         assert await ensure_session(store, name, prompt="Hi", program="x") == name
     assert await directory_of(store, "trip") == "/x"
     await redact(store, "trip", (await store.tail_of("trip")).entry_id)

@@ -1,4 +1,4 @@
-"""`--otel`: spans and metrics of the command line arrive at a collector, as the ``OTEL_`` variables say."""
+"""`--otel`: spans and metrics of the command line arrive at a collector, as configured by the ``OTEL_`` variables."""
 
 import asyncio
 import json

@@ -28,7 +28,7 @@ def samples_root() -> Path:
 
 
 def unexpected(place: object, problem: object) -> None:
-    """For what is told about things that cannot be read."""
+    """A callback that fails if anything cannot be read."""
     raise AssertionError(f"{place}: {problem}")
 
 

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class Writer:
-    """Writes the lines of a session, each after the one before it unless told otherwise."""
+    """Writes the lines of a session, each after the one before it by default."""
 
     def __init__(self) -> None:
         self.lines: list[Json] = []

@@ -106,7 +106,7 @@ def test_results_are_errors_if_a_command_failed() -> None:
     assert results[3].error_code is ErrorCode.TOOL_ABORTED
 
 
-def test_events_of_legacy_files_say_which_calls_failed_and_searches_of_tools_have_results() -> None:
+def test_events_of_legacy_files_mark_failed_calls_and_searches_of_tools_have_results() -> None:
     ends: list[Any] = [{"result": {"Err": "no"}}, {"result": {"Ok": {"isError": True}}}, {"result": {"Ok": {}}}]
     lines = [call(f"c{number}") for number in range(4)]
     lines += [event("mcp_tool_call_end", call_id=f"c{number}", **end) for number, end in enumerate(ends)]
@@ -336,7 +336,7 @@ def test_usage_that_is_reported_again_belongs_to_no_answer() -> None:
     assert [one.meta is not None and one.meta.usage is not None for one in found] == [True, False, False]
 
 
-def test_items_of_the_first_versions_have_no_ids_and_results_that_say_whether_they_failed() -> None:
+def test_items_of_the_first_versions_have_no_ids_and_results_with_a_success_flag() -> None:
     searched = item("web_search_call", status="completed", action={"type": "search", "query": "q"})
     failed = item("function_call_output", call_id="c1", output={"content": "no", "success": False})
     answer, result, last = messages(searched, searched, call("c1"), failed, said("assistant", "x"))

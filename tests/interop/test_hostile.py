@@ -1,4 +1,4 @@
-"""Files that are made to do harm: they are stored, shown and checked like any other, and nothing in them acts."""
+"""Malicious files: they are stored, shown and checked like any other, and nothing in them acts."""
 
 import json
 from pathlib import Path

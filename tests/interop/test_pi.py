@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 class Writer:
-    """Writes entries, each after the one before it unless told otherwise."""
+    """Writes entries, each after the one before it by default."""
 
     def __init__(self, **header: Any) -> None:
         self.lines: list[Json] = [{"type": "session", "version": 3, "id": "01a1e2a6", "cwd": "/work", **header}]

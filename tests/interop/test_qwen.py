@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Writer:
-    """Writes lines, each after the one before it unless told otherwise."""
+    """Writes lines, each after the one before it by default."""
 
     def __init__(self) -> None:
         self.lines: list[Json] = []

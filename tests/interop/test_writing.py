@@ -62,7 +62,7 @@ def read_back(made: Exported, target: str) -> list[Entry]:
 
 
 def said(entries: list[Entry]) -> list[Any]:
-    """What people, models and tools said on the newest branch, without thinking and what is not sent."""
+    """The messages, calls and results of the newest branch, without thinking and content that is not sent."""
     found: list[Any] = []
     results: dict[str, Any] = {}  # in the order of their calls, since some programs keep each with its call
     for entry in branch(entries, entries[-1].id):
@@ -222,7 +222,7 @@ async def test_a_session_that_was_continued_here_keeps_its_records(target: str) 
     writer = FORMATS[target].writer
     assert writer is not None
     if writer.joined is written_anew:
-        return  # it is written anew
+        return  # it is rewritten
     assert made.id == NEW_ID
     assert made.files[name].startswith(data)
     moved = export(entries, target, may_keep_id=False)

@@ -2,10 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from itertools import count
 
-from bartack.environment import Environment
 from bartack.models import HttpRequest, HttpResponse
 from bartack.nouns.deltas import MessageDelta
 
@@ -41,13 +38,6 @@ class BytesClient:
 
     async def aclose(self) -> None:
         self.is_closed = True
-
-
-def counting_environment() -> Environment:
-    """The clock advances by a second on every call; ids come from a counter."""
-    ticks, bits = count(), count(1)
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    return Environment(lambda: start + timedelta(seconds=next(ticks)), lambda: next(bits))
 
 
 async def read(stream: AsyncIterator[MessageDelta]) -> list[MessageDelta]:

@@ -10,7 +10,8 @@ import pytest
 from bartack.models import guarded
 from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta, ToolCallStart
 from bartack.nouns.errors import ErrorCode, ModelError
-from tests.models.doubles import counting_environment, read
+from tests.counting import counting_environment
+from tests.models.doubles import read
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.models.http_errors import error_from_response, retry_delay_in
+from bartack.formats.framing import FramingName
+from bartack.models.http_errors import error_from_body, error_from_response, retry_delay_in
 from bartack.nouns.errors import ErrorCode
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -240,3 +241,23 @@ def test_x_should_retry_overrides_the_default() -> None:
     assert not error_from_response(500, {"x-should-retry": "false"}, b"{}", now=NOW).retryable
     assert error_from_response(400, {"x-should-retry": "true"}, b"{}", now=NOW).retryable
     assert error_from_response(500, {}, b"{}", now=NOW).retryable
+
+
+@pytest.mark.parametrize(
+    ("framing", "content_type", "body", "what"),
+    [
+        ("sse", "text/event-stream", b"data: {}", None),
+        ("sse", "application/json", b'{"a": 1}', "JSON"),
+        ("ndjson", "application/x-ndjson", b'{"a": 1}', None),
+        ("ndjson", "application/json", b'{"a": 1}', "JSON"),
+        ("json-array", "application/json", b'[{"a": 1}]', None),
+        ("json-array", "text/html", b"<!doctype html><html>", "HTML"),
+        ("sse", "text/plain", b"no such path", "text"),
+    ],
+)
+def test_a_body_that_is_not_a_stream_is_named(
+    framing: FramingName, content_type: str, body: bytes, what: str | None
+) -> None:
+    failed = error_from_body(200, {"content-type": content_type}, body, framing, host="example.org", now=NOW)
+    assert (failed is None) == (what is None)
+    assert failed is None or f"example.org responded with {what} instead of a stream" in failed.message

@@ -21,7 +21,8 @@ from bartack.store import MemoryStore
 from bartack.stream.assembler import MessageAssembler
 from bartack.testing import Outcome, Scenario, Stall, check_stream, fault_server
 from bartack.testing.event_writers import EVENT_WRITERS
-from tests.models.doubles import KEY, BytesClient, counting_environment, read
+from tests.counting import counting_environment
+from tests.models.doubles import KEY, BytesClient, read
 
 SAY = EVENT_WRITERS["anthropic-messages"]
 WHOLE = (SAY.start(), SAY.text("Hi"), SAY.finish("stop"))

@@ -8,7 +8,8 @@ import pytest
 from bartack import PartValidationError, connect, user
 from bartack.models import RequestMetadata
 from bartack.testing.event_writers import EVENT_WRITERS
-from tests.models.doubles import KEY, BytesClient, counting_environment, read
+from tests.counting import counting_environment
+from tests.models.doubles import KEY, BytesClient, read
 
 SAY = EVENT_WRITERS["anthropic-messages"]
 WHOLE = (SAY.start(), SAY.text("SECRET"), SAY.finish("stop"))

@@ -160,7 +160,7 @@ def test_what_an_answer_lacks_is_added_from_the_stored_one() -> None:
     assert "StepVoided" not in kinds(changes)
 
 
-def test_arguments_continue_as_the_model_wrote_them_if_that_can_be_told() -> None:
+def test_arguments_continue_as_the_model_wrote_them_if_possible() -> None:
     for prefix, rest in (('{"at": "s', 'ky"}'), ('{"at":"s', 'ky"}'), ("", '{"at":"sky"}')):
         arrived = deltas(START, ToolCallStart("c1", "look"), ToolCallArgs("c1", prefix))
         changes = read([*arrived, Log()(answer(CALL))])
@@ -346,7 +346,7 @@ def test_a_run_waits_for_the_results_of_deferred_calls() -> None:
     assert not reader.is_waiting
 
 
-def test_the_calls_of_a_sub_agent_that_need_someone_are_shown() -> None:
+def test_calls_of_a_sub_agent_that_await_a_decision_are_shown() -> None:
     log = Log()
     reader = RunReader()
     question = ApprovalRequired("c1/q", "pay", {"sum": 1})

@@ -11,7 +11,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """A clock that stands still until it is moved, and ids from a counter."""
+    """A clock that only the test moves, and ids from a counter."""
 
     def __init__(self) -> None:
         self.now = START

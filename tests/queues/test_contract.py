@@ -89,7 +89,7 @@ async def test_a_queue_keeps_its_promises(place: Place) -> None:
     await everyone.enqueue(high)
     assert await claimed(queue, own) == low
 
-    # A job that is to be done again does not wait behind those that have not begun.
+    # A job that must be repeated does not wait behind those that have not begun.
     urgent = place.job("urgent", priority=9)
     await everyone.enqueue(urgent)
     await queue.complete(own, low, "again")
@@ -115,7 +115,7 @@ async def test_a_queue_keeps_its_promises(place: Place) -> None:
 
 
 async def until_ended(queue: RunQueue, count: int) -> None:
-    """Wait until the outcomes of so many jobs are recorded, which DBOS does in the background."""
+    """Wait until the outcomes of this many jobs are recorded, which DBOS does in the background."""
     async with asyncio.timeout(90):
         while sum((await queue.status()).outcomes.values()) < count:  # noqa: ASYNC110 - it changes in the store
             await asyncio.sleep(0.05)

@@ -148,7 +148,7 @@ def _failing_once(monkeypatch: pytest.MonkeyPatch, has_begun: Callable[[], bool]
 
 
 async def check_tables(engine: Engine) -> None:
-    """The tables of the engine contain JSON, and nothing of what was said."""
+    """The tables of the engine contain JSON, and no content of conversations."""
     schema = f"{postgres_server.schema_of(engine.address)}_dbos"
     connection = await asyncpg.connect(postgres_server.SERVER)
     rows = await connection.fetch(f'SELECT * FROM "{schema}".workflow_status')
@@ -212,7 +212,7 @@ async def test_a_server_that_is_away_is_a_retryable_store_error(engine: Engine) 
     await queue.close()
 
 
-# -- what nobody works on
+# -- abandoned workflows
 
 
 class Rows:
@@ -240,7 +240,7 @@ class Rows:
         await self.run(f"{query} WHERE workflow_uuid = $1", workflow_id, executor)
 
 
-async def test_what_nobody_works_on_is_resumed_set_aside_or_deleted(
+async def test_abandoned_workflows_are_resumed_set_aside_or_deleted(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One worker for all of it: starting the engine takes seconds."""
@@ -287,7 +287,7 @@ async def test_what_nobody_works_on_is_resumed_set_aside_or_deleted(
         await rows.run("UPDATE {} SET completed_at = completed_at - $1", 2 * day_ms)
         await until(queue, lambda status: status.outcomes == {})
         await rows.until("SELECT 1 WHERE (SELECT count(*) FROM {}) = 1")
-        assert [one.session_id for one in (await queue.status()).stuck] == ["s2"]  # somebody has to look at it
+        assert [one.session_id for one in (await queue.status()).stuck] == ["s2"]  # a person has to look at it
         assert await cancel_run(engine.store, queue, "s2")
         assert not await cancel_run(engine.store, queue, "s2")
         assert (await queue.status()).stuck == ()

@@ -1,4 +1,4 @@
-"""`StoreQueue` on every store: claims, signs of life, rotation, and what happens when others are faster."""
+"""`StoreQueue` on every store: claims, signs of life, rotation, and what happens when others append first."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -155,7 +155,7 @@ def check_continuation(case_dir: Path, needed: list[str]) -> None:
     provider = provider_of(case_dir)
     decoder = OpenAIChat(framing=FRAMINGS[Path(load_case(case_dir).file).suffix], provider=provider)
     message = assembler_of(decoded(decoder, load_case(case_dir).body)).build_final_message()
-    for receiver, goes_back in ((provider, True), ("somebody-else", False)):
+    for receiver, goes_back in ((provider, True), ("another-provider", False)):
         request = ModelRequest(messages=(message,), config=ModelConfig("m"), provider=receiver)
         body = json.dumps(encode(request, Losses(receiver)))
         assert all((json.dumps(text) in body) == goes_back for text in needed), name_of(case_dir)

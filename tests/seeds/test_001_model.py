@@ -33,9 +33,10 @@ from bartack.models import VENDORS, Model, ProviderModel, RequestMetadata, Vendo
 from bartack.nouns import wire
 from bartack.nouns.wire import dump, load
 from bartack.testing.event_writers import EVENT_WRITERS
+from tests.counting import counting_environment
 from tests.formats.every_rule import RULES
 from tests.formats.history_check import check_history
-from tests.models.doubles import KEY, BytesClient, counting_environment, read
+from tests.models.doubles import KEY, BytesClient, read
 
 SAY = EVENT_WRITERS["anthropic-messages"]
 THOUGHT = b"""event: content_block_delta

@@ -1,8 +1,7 @@
 """Every kind of store, and shortcuts to fill one."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 from bartack.environment import Environment
@@ -10,18 +9,12 @@ from bartack.store import open_store
 from bartack.testing.store_steps import HANG_S, OpenStore, add, following
 from tests.store import postgres_server
 
-__all__ = ["HANG_S", "KINDS", "PERSISTENT", "START", "OpenStore", "add", "counting_environment", "following", "opener"]
+__all__ = ["HANG_S", "KINDS", "PERSISTENT", "START", "OpenStore", "add", "following", "opener"]
 
 KINDS = ("memory", "jsonl", "sqlite", "postgres")
 PERSISTENT = ("jsonl", "sqlite", "postgres")
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-def counting_environment() -> Environment:
-    """A clock that advances one second per call, and random bits that count."""
-    seconds, bits = count(), count(1)
-    return Environment(now=lambda: START + timedelta(seconds=next(seconds)), random=lambda: next(bits))
 
 
 def opener(kind: str, folder: Path, environment: Environment | None = None) -> OpenStore:

@@ -66,7 +66,7 @@ REFUSALS: dict[str, Attempt] = {
 
 
 @pytest.mark.parametrize("message", REFUSALS)
-async def test_an_error_says_what_was_refused(message: str) -> None:
+async def test_an_error_names_what_was_refused(message: str) -> None:
     store = MemoryStore()
     header = await store.create_session("s")
     call = assistant(ToolCall("c", "clock", {}), ToolCall("d", "clock", {}))

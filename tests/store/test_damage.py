@@ -89,7 +89,7 @@ def the_whole_session(folder: Path, session_id: str) -> None:
         (nothing, "does not find the damage"),
         (both_sessions, "finds damage in a session that has none"),
         (two_entries, r"one entry was damaged, but entries does not return those with seq \[3, 4\]"),
-        (the_whole_session, "does not find the damage|not listed any more"),
+        (the_whole_session, "does not find the damage|no longer listed"),
     ],
 )
 async def test_a_store_that_lost_more_fails_the_check(

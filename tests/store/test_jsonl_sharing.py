@@ -134,7 +134,7 @@ async def test_deleting_files_of_ours_does_not_let_two_writers_in(
     await (await two).close()
 
 
-async def test_a_session_that_was_dropped_and_recreated_is_read_anew(tmp_path: Path) -> None:
+async def test_a_session_that_was_dropped_and_recreated_is_read_again(tmp_path: Path) -> None:
     one, two = await two_stores(tmp_path)
     await one.create_session("s")
     await add(one, "s", user("old"))

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bartack.testing.store_checks_list import StoreWalk
+from tests.counting import counting_environment
 from tests.store.postgres_server import require_server
-from tests.store.stores import KINDS, PERSISTENT, counting_environment, opener
+from tests.store.stores import KINDS, PERSISTENT, opener
 
 
 async def walk(kind: str, folder: Path, chance: Random, steps: int) -> None:

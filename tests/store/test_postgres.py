@@ -216,8 +216,8 @@ async def test_what_another_store_changed_is_looked_up_again(store: PostgresStor
     await other.close()
 
 
-async def test_a_client_that_stops_delays_nobody(store: PostgresStore, url: str) -> None:
-    """The stopped client has a connection that reads nothing any more; its last statement is complete nevertheless."""
+async def test_a_client_that_stops_does_not_delay_others(store: PostgresStore, url: str) -> None:
+    """The connection of the stopped client no longer reads anything, but its last statement is complete."""
     other = await PostgresStore.open(url)
     await other.create_session("its")
     header = await store.create_session("mine")

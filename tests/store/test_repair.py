@@ -105,7 +105,7 @@ async def usable(store: SessionStore, session_id: str) -> None:
     assert (await other.load(session_id))[0] == before[0]
 
 
-async def test_a_check_reports_what_it_cannot_read_and_goes_on(tmp_path: Path) -> None:
+async def test_a_check_reports_what_it_cannot_read_and_continues(tmp_path: Path) -> None:
     """A SQLite file whose pages are damaged raises for some queries."""
     address = f"sqlite:{tmp_path / 'store'}"
     await filled(address)

@@ -23,3 +23,5 @@ def test_a_snippet_is_the_text_around_the_first_match() -> None:
     text = "a " * 100 + "needle\n\n  and" + " b" * 100
     assert search.snippet(text, [["needle"]]) == "…" + "a " * 30 + "needle and" + " b" * 23 + "…"
     assert search.snippet("short", []) == "short"
+    assert search.snippet("x" * 60, []) == "x" * 60
+    assert search.snippet("x" * 61, []) == "x" * 60 + "…"

@@ -1,6 +1,6 @@
 """A run with everything: a retry, a sub-agent, an approval, a kill -9 in the middle of a tool, and a resume elsewhere.
 
-`tell` starts a scripted provider and two processes. The first one is killed while it books a train, the second one
+`run_story` starts a scripted provider and two processes. The first one is killed while it books a train, the second one
 resumes the session. Both send their spans to a collector as they end. `scripts/draw_trace.py` draws what arrives.
 
 As a program: ``python -m tests.telemetry.story run|resume STORE`` with the provider and the collector in the
@@ -26,7 +26,7 @@ from bartack.tools import Decision
 from tests.cli.provider_server import Script, provider
 from tests.telemetry.collector import Collector
 
-__all__ = ["SESSION", "STARTED", "tell"]
+__all__ = ["SESSION", "STARTED", "run_story"]
 
 SESSION = "trip"
 STARTED = "booking"  # what the first process prints before it waits to be killed
@@ -97,7 +97,7 @@ async def main(command: str, store: str) -> None:
     provider.shutdown()
 
 
-def tell(folder: Path, receiver: Collector) -> None:
+def run_story(folder: Path, receiver: Collector) -> None:
     """Run the agent, kill it, and resume in another process. The session is in ``folder/sessions.db``."""
     with provider(SCRIPT) as server:
         environment = os.environ | {

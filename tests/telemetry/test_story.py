@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from bartack import RunStarted, ToolStarted
 from bartack.store import open_store
 from tests.telemetry.collector import Collector, attributes_of, collector
-from tests.telemetry.story import SESSION, tell
+from tests.telemetry.story import SESSION, run_story
 
 
 async def stored(folder: Path) -> list[Any]:
@@ -22,10 +22,10 @@ async def stored(folder: Path) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Collector, list[Any]]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Collector, list[Any]]:
     folder = tmp_path_factory.mktemp("story")
     with collector() as receiver:
-        tell(folder, receiver)
+        run_story(folder, receiver)
     return receiver, asyncio.run(stored(folder))
 
 
@@ -39,8 +39,8 @@ def below(spans: list[Span], parent: str) -> list[Any]:
 
 
 @pytest.mark.xdist_group("story")
-def test_the_first_process_leaves_every_span_that_had_ended(told: tuple[Collector, list[Any]]) -> None:
-    receiver, facts = told
+def test_the_first_process_leaves_every_span_that_had_ended(recorded: tuple[Collector, list[Any]]) -> None:
+    receiver, facts = recorded
     started, resumed = (fact for fact in facts if isinstance(fact, RunStarted))
     assert started.span_id is not None
     assert resumed.span_id is not None
@@ -58,8 +58,8 @@ def test_the_first_process_leaves_every_span_that_had_ended(told: tuple[Collecto
 
 
 @pytest.mark.xdist_group("story")
-def test_the_second_process_continues_the_run_with_a_link_to_the_first(told: tuple[Collector, list[Any]]) -> None:
-    receiver, facts = told
+def test_the_second_process_continues_the_run_with_a_link_to_the_first(recorded: tuple[Collector, list[Any]]) -> None:
+    receiver, facts = recorded
     started, resumed = (fact for fact in facts if isinstance(fact, RunStarted))
     second = [span for span in receiver.spans if span.trace_id.hex() == resumed.trace_id]
     assert below(second, "") == [
@@ -85,8 +85,8 @@ def test_the_second_process_continues_the_run_with_a_link_to_the_first(told: tup
 
 
 @pytest.mark.xdist_group("story")
-def test_each_span_has_what_happened(told: tuple[Collector, list[Any]]) -> None:
-    receiver, facts = told
+def test_each_span_has_what_happened(recorded: tuple[Collector, list[Any]]) -> None:
+    receiver, facts = recorded
     spans = receiver.spans
     assert receiver.services == {"travel"}
     assert len({attributes_of(span)["bartack.run.id"] for span in spans}) == 2  # of the guide and of the forecaster
@@ -127,8 +127,8 @@ def test_each_span_has_what_happened(told: tuple[Collector, list[Any]]) -> None:
 
 
 @pytest.mark.xdist_group("story")
-def test_every_fact_was_appended_in_a_span(told: tuple[Collector, list[Any]]) -> None:
-    receiver, facts = told
+def test_every_fact_was_appended_in_a_span(recorded: tuple[Collector, list[Any]]) -> None:
+    receiver, facts = recorded
     run_id = next(attributes_of(span)["bartack.run.id"] for span in receiver.spans if span.name == "invoke_agent guide")
     kinds = [
         kind

@@ -124,7 +124,7 @@ class StoresHalfOfARefusedAppend(MemoryStore):
 
 
 class AlwaysTakesOver(MemoryStore):
-    """Gives the lease to whoever asks for it."""
+    """Grants every request for the lease."""
 
     async def acquire_lease(self, session_id: str, owner: str, ttl: float = 30.0, *, takeover: bool = False) -> Lease:
         return await super().acquire_lease(session_id, owner, ttl, takeover=True)
@@ -213,7 +213,7 @@ class HangsAfterAKill(SqliteStore):
 
 
 class RefusesRequests(MemoryStore):
-    """Lets nobody but the owner append to a session in use."""
+    """Lets only the owner append to a session in use."""
 
     async def append(
         self, session_id: str, entries: Sequence[Entry], expected_tail: str | None, *, lease: Lease | None = None

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from datetime import UTC, datetime
 from typing import Any
 
 from bartack import Entry, ToolCall, ToolResult, assistant
-from bartack.environment import Environment
 from bartack.nouns.entries import ApprovalRequired, Fact
 from bartack.nouns.messages import Message
 from bartack.nouns.tool_states import ToolState
@@ -15,15 +13,10 @@ from bartack.session.run_state import OpenCall, RunState
 from bartack.session.tool_state import ToolFold
 from bartack.tools import RoundOutcome, ToolDefinition, ToolExecutor, ToolRegistry, ToolSettings
 from bartack.tools.tool_round import Superseded
+from tests.counting import counting_environment
 from tests.sample_session import chain
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-def counting_environment() -> Environment:
-    """A clock that advances by a second each time it is read."""
-    seconds = count()
-    return Environment(now=lambda: T0 + timedelta(seconds=next(seconds)), random=lambda: 0)
 
 
 class Log:
@@ -112,7 +105,7 @@ class Bench:
 
     def __init__(self, *tools: ToolDefinition, log: Log | None = None, **settings: Any) -> None:
         self.log = log or Log()
-        settings = {"environment": counting_environment(), **settings}
+        settings = {"environment": counting_environment(T0), **settings}
         self.executor = ToolExecutor(ToolSettings(registry=ToolRegistry(tools), **settings))
 
     async def run(self, *calls: ToolCall) -> RoundOutcome:

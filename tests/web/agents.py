@@ -1,5 +1,5 @@
-"""The agent that the servers of these tests run. Its model answers by what the last message says, so that a process
-which takes over from another one gives the same answers.
+"""The agent that the servers of these tests run. Its model's answers depend only on the last message, so that a
+process which takes over from another one gives the same answers.
 
 `slow` stops in the middle of the answer until the gate is open, that is until a file of this name exists.
 """

@@ -47,16 +47,16 @@ class Window:
         await self.page.press("#message", key)
 
     async def sees(self, text: str, where: str = "session-view") -> None:
-        """Wait until the text is there."""
+        """Wait until the page contains the text."""
         await self.page.locator(where).get_by_text(text).first.wait_for()
 
     async def answered(self, text: str) -> None:
-        """Wait until the text is there and the run has ended, so that the next message starts one."""
+        """Wait until the page contains the text and the run has ended, so that the next message starts a new one."""
         await self.sees(text)
         await self.page.get_by_role("button", name="Send", exact=True).wait_for()
 
     async def has(self, count: int, selector: str) -> None:
-        """Wait until there are so many."""
+        """Wait until this many elements match."""
         expect = pytest.importorskip("playwright.async_api").expect
         await expect(self.page.locator(selector)).to_have_count(count, timeout=LIMIT_S * 1000)
 

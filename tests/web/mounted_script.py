@@ -1,4 +1,4 @@
-"""An application of someone else's with the agent mounted in it, on a plain uvicorn. Prints its port."""
+"""Another application with the agent mounted in it, on a plain uvicorn. Prints its port."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""Nobody gets in without the token, from another site, or with a request that is not what the API expects."""
+"""Access is refused without the token, from other sites, and for requests that the API does not expect."""
 
 import gzip
 import json
@@ -245,7 +245,7 @@ async def test_a_body_that_is_too_large_is_refused_declared_or_not(client: Clien
         assert (status, value["error"]["code"]) == (413, "request_too_large")
 
 
-async def test_a_client_that_sends_half_a_request_holds_nobody_up(client: Client) -> None:
+async def test_a_client_that_sends_half_a_request_does_not_block_others(client: Client) -> None:
     host, port = client.url.removeprefix("http://").split(":")
     half = socket.create_connection((host, int(port)))
     half.sendall(b"POST /api/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n")

@@ -256,7 +256,7 @@ async def test_the_result_of_a_deferred_call_continues_the_run(client: Client, i
 
 
 async def client_resumes(client: Client, tail: int) -> bool:
-    """Whether a message to a run that waits makes it go on; it is withdrawn again."""
+    """Whether a message resumes a paused run; the message is withdrawn again."""
     posted = await client.post("/sessions/s/requests", type="queue", text="hello?")
     await client.post("/sessions/s/requests", type="redact", entryId=posted["entryId"])
     entries = (await client.get("/sessions/s/entries", cursor=tail))["items"]

@@ -455,7 +455,7 @@ async def test_text_of_models_tools_titles_and_file_names_runs_nothing(site: Sit
         assert window.problems == []
 
 
-async def test_what_is_wrong_is_said_in_clear_words(site: Site) -> None:
+async def test_problems_are_reported_in_plain_words(site: Site) -> None:
     async with windows() as (window,):
         page = window.page
         await page.goto(site.client.url)

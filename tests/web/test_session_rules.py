@@ -1,4 +1,4 @@
-"""Calls that a user allows from now on: one session, one process, and what the rule covers."""
+"""Rules that allow tool calls: they apply to one session, in one process, and to exactly what they cover."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ async def asked(client: Client, session: str, text: str) -> dict[str, Any]:
     return found
 
 
-async def told(client: Client, session: str, text: str) -> dict[str, Any]:
-    """The decision about the call that a prompt leads to, made by itself."""
+async def automatic_decision(client: Client, session: str, text: str) -> dict[str, Any]:
+    """The decision that a rule made about the call that a prompt leads to."""
     started = await client.post(f"/sessions/{session}/runs", text=text)
     async with client.events(session, started["position"]) as events:
         seen = await events.until(is_entry("run_ended"))
@@ -59,7 +59,7 @@ async def test_a_rule_holds_in_its_session_until_it_is_taken_back(client: Client
     assert question["rules"] == [{"scope": "tool", "text": "every call of pay"}]
     assert (await allow(client, "s", question))[0] == 202
     await ended(client, "s")
-    decided = await told(client, "s", "pay 6 Bob")
+    decided = await automatic_decision(client, "s", "pay 6 Bob")
     assert (decided["decision"], decided["decidedBy"], decided["reason"]) == ("approve", "always", "every call of pay")
     assert (await client.get("/sessions/s"))["allowed"] == ["every call of pay"]
 
@@ -85,7 +85,7 @@ async def test_a_rule_requires_an_approval_of_what_was_shown(client: Client) -> 
 async def test_the_approver_of_an_application_decides_about_everything_else(gate: Gate) -> None:
     agent = new_agent(gate, approver=Refusing())
     async with served(app(agent, store=MemoryStore())) as client:
-        decided = await told(client, "s", "pay 5 Bob")
+        decided = await automatic_decision(client, "s", "pay 5 Bob")
         assert (decided["decision"], decided["reason"]) == ("deny", "never")
 
 

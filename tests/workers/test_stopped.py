@@ -76,7 +76,7 @@ def made(store: Any, charged: Counter[str]) -> Agent[Any, Any]:
 
 
 async def is_stopped_at(place: int) -> bool:
-    """Whether a run has so many operations; then it was stopped there, and woken after another process was done."""
+    """Whether a run has this many operations; if so, it was stopped there, and woken after another process was done."""
     store, charged = MemoryStore(), Counter[str]()
     process = StoppingStore(store, place)
     first = asyncio.create_task(made(process, charged).run("Go", session=SESSION, limits=JOURNALLED))

@@ -495,7 +495,7 @@ class Agent(Generic[Deps, Output]):
     def approve_sync(
         self, session: str, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any
     ) -> None:
-        """`approve` for programs without an event loop, followed by `resume_sync`."""
+        """`approve` for programs without an event loop. Continue the run with `resume_sync`."""
         blocking(lambda: self.approve(session, tool_call_id, arguments=arguments, **details), self.close, "approve")
 
     def deny_sync(self, session: str, tool_call_id: str, **details: Any) -> None:

@@ -30,7 +30,7 @@ async def attempted(
     """Make attempts until one succeeds; the last failure if none does.
 
     `attempt` receives its number and returns how it failed. `index` is that of a call that answers, and `recovers`
-    tells whether the cause of a failure has been removed.
+    returns whether the cause of a failure has been removed.
     """
     number = 1 if index is None else context.state.failed_attempts + 1
     with_model = 0  # attempts with the current model

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def blocking(work: Callable[[], Awaitable[T]], close: Callable[[], Awaitable[None]], method: str) -> T:
-    """The result of the work in an event loop of its own, whose connections are closed afterwards.
+    """Run the work in a new event loop, close its connections, and return the result.
 
-    `AgentError` inside an event loop, where `method` is to be awaited instead.
+    Raises `AgentError` inside an event loop: await `method` there instead.
     """
     if in_event_loop():
         raise AgentError(f"Inside an event loop, use `await agent.{method}(...)`.", code=ErrorCode.INVALID_CONFIG)

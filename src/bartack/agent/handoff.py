@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from bartack.agent.equipment import equip
 from bartack.agent.run_context import ModelSwitch, RunContext, current_run
+from bartack.agent.run_setup import set_up_run
 from bartack.nouns.errors import AgentError, BartackError, ErrorCode
 from bartack.session.run_state import HANDOFF
 from bartack.tools import ToolContext, ToolDefinition, ToolOutput
@@ -126,10 +126,10 @@ async def hand_off(context: RunContext, name: str) -> None:
     if found is None:
         raise unreachable(name, context.session.session_id, context.settings.name)
     settings = found.with_limits(context.settings.config.loop)
-    equipment = await equip(settings, context.state, context.session.session_id, settings.model)
+    setup = await set_up_run(settings, context.state, context.session.session_id, settings.model)
     span = context.tracer.span
     started = replace(
-        equipment.started(settings.name),
+        setup.started(settings.name),
         handed_off=True,
         trace_id=context.trace_id,
         span_id=None if span is None else span.span_id,
@@ -137,10 +137,10 @@ async def hand_off(context: RunContext, name: str) -> None:
         metadata=context.state.metadata,
     )
     previous = context.state.model
-    await context.log.append(started, *equipment.facts)
+    await context.log.append(started, *setup.facts)
     context.settings = settings
-    context.model, context.info, context.hints = equipment.model, equipment.info, equipment.hints
-    context.tool_specs, context.instructions = equipment.tool_specs, equipment.instructions
+    context.model, context.info, context.hints = setup.model, setup.info, setup.hints
+    context.tool_specs, context.instructions = setup.tool_specs, setup.instructions
     context.fallbacks = list(settings.fallback_models)
-    if equipment.is_switched:
+    if setup.is_switched:
         context.switch = ModelSwitch(previous, "chosen")

@@ -62,7 +62,7 @@ class Journal:
         self._writing = None  # the model is silent; the next delta starts a new task
 
     async def _store(self, batch: MessageDeltaBatch) -> None:
-        """Write the batch, the same one again after a failure: it may have been stored all the same."""
+        """Write the batch, and repeat the same one after a failure: the first attempt may have stored it."""
         while True:
             with suppress(StoreError):
                 await self._log.write_journal(batch)

@@ -138,7 +138,7 @@ class ModelCall:
         )
 
     def partial(self) -> list[Fact]:
-        """What a call leaves that was stopped half-way: its text and complete tool calls, marked as aborted; or a
+        """What remains of a call that was stopped: its text and complete tool calls, marked as aborted; or a
         failure if there are none; or nothing if no delta had arrived."""
         if self._assembler.last_seq < 0:
             return []

@@ -1,4 +1,4 @@
-"""`ModelTurn`: gets an answer from the model, whatever that takes.
+"""`ModelTurn`: gets an answer from the model, with retries, fallback models and compaction.
 
 A failed call is recorded and retried (see `attempted`), after a compaction if the provider reports that the context is
 too long. All attempts share one `model_call_index` and differ in `attempt`.
@@ -43,7 +43,7 @@ class ModelTurn:
         return None if self._call is None else self._call.snapshot()
 
     def take_partial(self) -> list[Fact]:
-        """The facts about an answer that was stopped half-way."""
+        """The facts about an answer that was stopped before its end."""
         call, self._call = self._call, None
         return [] if call is None else call.partial()
 
@@ -53,7 +53,7 @@ class ModelTurn:
         return None if call is None else call.failure(INTERRUPTED)
 
     async def take(self) -> None:
-        """Get an answer and append it; `RunFailed` if there is none to be had."""
+        """Get an answer and append it; `RunFailed` if every attempt fails."""
         context = self._context
         await context.update_tools()
         may_compact = not await compact(context)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from bartack.agent.channel import EventChannel
-from bartack.agent.equipment import Equipment, equip
 from bartack.agent.events import RunResult
 from bartack.agent.handoff import unreachable
 from bartack.agent.journal import interrupted_answer
@@ -29,6 +28,7 @@ from bartack.agent.run_context import (
     run_result,
 )
 from bartack.agent.run_log import RunLog, retried
+from bartack.agent.run_setup import RunSetup, set_up_run
 from bartack.agent.session_view import SessionView, SessionViews
 from bartack.agent.settings import AgentSettings
 from bartack.agent.subagent_tool import end_inner_runs
@@ -61,7 +61,7 @@ _UNTRACED = Untraced()
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run was started with. Without a prompt and other work it resumes the session."""
+    """The options of a run. Without `prompt` and `work`, it resumes the session."""
 
     session_id: str
     prompt: Message | None = None
@@ -93,8 +93,8 @@ async def open_run(
 ) -> RunContext | RunResult:
     """A run that has started, or the last result if there is nothing to resume.
 
-    Raises `SessionInUse` if another run is live on the session, and `NothingToResume` if it is not as the caller needs
-    it (`RunOptions.only_if`); then nothing has happened.
+    Raises `SessionInUse` if another run is live on the session, and `NothingToResume` if `RunOptions.only_if` is false.
+    In both cases, nothing is stored.
     """
     may_create = options.prompt is not None
     while True:
@@ -146,17 +146,17 @@ async def open_run(
         if opening.has_journal:
             with suppress(StoreError):  # the log has what was in it, so readers ignore it
                 await log.clear_journal()
-        equipment = opening.equipment
+        setup = opening.setup
         return RunContext(
             settings=answering,
             log=log,
             channel=channel,
             inbox=inbox,
-            model=equipment.model,
-            info=equipment.info,
-            hints=equipment.hints,
-            tool_specs=equipment.tool_specs,
-            instructions=equipment.instructions,
+            model=setup.model,
+            info=setup.info,
+            hints=setup.hints,
+            tool_specs=setup.tool_specs,
+            instructions=setup.instructions,
             fallbacks=list(answering.fallback_models),
             switch=opening.switch,
             trace_id=opening.trace_id,
@@ -166,9 +166,9 @@ async def open_run(
 
 
 def _answering(settings: AgentSettings, view: SessionView, options: RunOptions) -> AgentSettings:
-    """The settings of the agent that answers: the one that the conversation was passed on to, if it is known here.
+    """The settings of the agent that answers: after a handoff, those of the other agent, if it can be reached.
 
-    Raises `AgentError` for an open run of another agent, which this one cannot resume; it may end it.
+    Raises `AgentError` when resuming the open run of an agent that cannot be reached. Aborting such a run is allowed.
     """
     state = view.state
     name = state.handoff or state.agent
@@ -188,7 +188,7 @@ def _is_over(state: RunState, options: RunOptions) -> bool:
 async def result_of_other(
     settings: AgentSettings, store: SessionStore, since: Entry, seconds: float
 ) -> RunResult | None:
-    """The result of the run of another process, once it ends after this entry; None if it takes longer."""
+    """The result of another process's run, once it ends after this entry; None if it takes longer."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds), aclosing(store.follow(since.session_id, since.seq)) as entries:  # type: ignore[type-var]
             async for entry in entries:
@@ -201,7 +201,7 @@ class _Opening(NamedTuple):
     """What a run starts with."""
 
     run_id: str
-    equipment: Equipment
+    setup: RunSetup
     switch: ModelSwitch | None
     trace_id: str | None
     tracer: RunTracer
@@ -263,23 +263,23 @@ async def _opening(
     resumed = None if options.is_new else state.run_id
     run_id = resumed or settings.environment.new_id()
     model = options.model or await _requested_model(settings, state) or settings.model
-    equipment = await equip(settings, state, view.session_id, model, asks_model=not options.abort)
+    setup = await set_up_run(settings, state, view.session_id, model, asks_model=not options.abort)
     telemetry = _telemetry(settings)
     tracer: RunTracer = _UNTRACED
     if telemetry is not None:
         tracer = telemetry.start_run(
-            _run_start(settings, view, model, equipment.ref, run_id, is_resumed=resumed is not None)
+            _run_start(settings, view, model, setup.ref, run_id, is_resumed=resumed is not None)
         )
     trace_id, span_id = tracer.span or (_trace_id(settings, None if resumed is None else state.trace_id), None)
     started = replace(
-        equipment.started(settings.name),
+        setup.started(settings.name),
         handed_off=handed_off,
         trace_id=trace_id,
         span_id=span_id,
         limits=limits,
         metadata=options.metadata,
     )
-    facts = [started, *equipment.facts]
+    facts = [started, *setup.facts]
     if resumed is None and options.work is None:  # messages that were queued while no run was live
         facts += [delivered(request, queued) for request, queued in state.inbox.items()]
     if options.prompt is not None:
@@ -289,8 +289,8 @@ async def _opening(
     closing = closing_facts(state, *interrupted) if resumed is None else interrupted
     return _Opening(
         run_id,
-        equipment,
-        ModelSwitch(state.model, "chosen") if equipment.is_switched else None,
+        setup,
+        ModelSwitch(state.model, "chosen") if setup.is_switched else None,
         trace_id,
         tracer,
         telemetry,

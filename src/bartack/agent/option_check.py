@@ -22,7 +22,7 @@ __all__ = ["check_options", "check_settings"]
 class _Rule(NamedTuple):
     accepts: Callable[[Any], bool]
     expected: str
-    is_optional: bool = True  # None stands for the default
+    is_optional: bool = True  # None selects the default
 
 
 def _instance(*types: type[Any]) -> Callable[[Any], bool]:

@@ -68,9 +68,9 @@ class ModelSwitch(NamedTuple):
 
 @dataclass(eq=False)
 class Inbox:
-    """What the owner of a run wants from it while it works, in memory. It takes effect between two steps.
+    """Requests of the owner of a run while it is live, in memory. They take effect between two steps.
 
-    What others want is in the session: see `RunState`.
+    Requests of other processes are in the session: see `RunState`.
     """
 
     steering: deque[Message] = field(default_factory=deque)  # delivered before the next model call
@@ -202,7 +202,7 @@ class RunContext:
         return True
 
     async def _follow_switch(self, requested: ModelRef) -> None:
-        """Use the model that others chose. If it is not available, record which one answers instead."""
+        """Use the model that another process requested. If it is not available, record which one is used instead."""
         model = await self.settings.find_model(requested)
         if model is not None and model is not self.model:
             self.switch = ModelSwitch(model_ref(self.info), "chosen")
@@ -226,13 +226,13 @@ class RunContext:
 
 current_run: ContextVar[RunContext | None] = ContextVar(
     "bartack.current_run", default=None
-)  # that this code is part of
+)  # the run that the current code is part of
 
 Work = Callable[[RunContext], Awaitable[RunOutcome]]  # what a run does instead of answering
 
 
 def delivered(request_id: str, queued: MessageQueued) -> Message:
-    """The message of a request, as the conversation contains it. It names the request, which is thereby done."""
+    """The message of a request, as the conversation contains it. It names the request, which marks it as delivered."""
     message = queued.message
     return replace(message, meta=replace(message.meta or Meta(), request_id=request_id))
 

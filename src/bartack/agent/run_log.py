@@ -35,7 +35,7 @@ _RETRY_S = 0.05  # before the first retry of a store operation; doubles with eac
 _MAX_RETRY_S = 1.0
 _QUIET_S = 0.05  # without an append of its own, before a run looks for what others added
 T = TypeVar("T")
-News = Entry | StoreError  # what others added, or why the run cannot go on
+News = Entry | StoreError  # what others added, or why the run cannot continue
 
 
 def start(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -164,7 +164,7 @@ class RunLog:
         return entries
 
     async def _is_stored(self, entries: tuple[Entry, ...]) -> bool:
-        """Append the entries; False if others were faster, and then what they added is folded."""
+        """Append the entries; False if others appended first, in which case their entries are folded."""
         session = self.session
         try:
             await self._retried(

@@ -1,4 +1,4 @@
-"""`RequestSetup`: what a request to a model has beside the session, kept so that it can be shown as it was sent.
+"""`RequestSetup`: everything in a model request that is not in the session, kept to show the request as it was sent.
 
 The messages of a request follow from the entries before its answer. Its instructions, tools and settings follow from
 the agent as it was then, from the run's own settings and from hooks. With `LoopConfig.keep_requests`, a run stores
@@ -32,7 +32,7 @@ class SentRequest(Struct, frozen=True, kw_only=True):
 
 
 class RequestSetup(Noun, frozen=True, kw_only=True):
-    """What a request has beside the session."""
+    """Everything in a request that is not in the session."""
 
     provider: str
     config: ModelConfig

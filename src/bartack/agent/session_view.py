@@ -26,7 +26,7 @@ _KEPT = 16  # sessions
 
 
 class SessionView:
-    """A branch, as far as it has been read."""
+    """The part of a branch that has been read."""
 
     def __init__(self, session_id: str, stored: Sequence[Entry] = (), outlines: Sequence[Outline] = ()) -> None:
         self.session_id = session_id

@@ -1,6 +1,6 @@
 """What an agent is configured with: `AgentSettings`, and the `Hooks` and `RetryPolicy` in it.
 
-The settings are put together once, when an agent is created, and passed along whole.
+The settings are assembled once, when an agent is created, and passed on as one value.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
 
 
 async def _changed(name: str, hook: Callable[[T], Awaitable[T | None]] | None, value: T, kind: type[T]) -> T:
-    """What the hook makes of the value; `AgentError` with the code ``invalid_config`` if it is no such function."""
+    """The value that the hook returns, or the original; `AgentError` (``invalid_config``) if it is not a valid hook."""
     if hook is None:
         return value
     made: Any = hook(value)

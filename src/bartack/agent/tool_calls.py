@@ -97,7 +97,7 @@ def _update_status(context: RunContext) -> None:
 
 
 def publish_question(context: RunContext, question: ApprovalRequired) -> None:
-    """Let the reader of the run's events know that a call needs approval."""
+    """Publish an event for a call that needs approval."""
     approver = context.settings.tools.approver
     if isinstance(approver, LiveApprover):
         approver.expect(question.tool_call_id)
@@ -121,7 +121,7 @@ async def decide_nested(context: RunContext, question: ApprovalRequired) -> Deci
         await round.record(question)
     approval = CallApproval(round, question)
     while True:
-        with suppress(Superseded):  # someone else has decided
+        with suppress(Superseded):  # another process decided first
             decided = await approval.verdict()
             return None if decided is None else decision_of(decided)
 

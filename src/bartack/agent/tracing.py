@@ -90,7 +90,7 @@ class ModelCallSpan(Protocol):
     traceparent: str | None  # for the request
 
     def received(self, delta: MessageDelta) -> bool:
-        """A delta has arrived; whether the next one is to be reported too."""
+        """A delta has arrived. Returns whether the next one should be reported too."""
 
     def finished(self, assembler: MessageAssembler, failed: Failed | None) -> None:
         """The stream has ended."""

@@ -88,7 +88,7 @@ class EditorAgent:
     async def initialize(
         self, protocol_version: int, client_capabilities: wire.ClientCapabilities | None = None, **_: Any
     ) -> wire.InitializeResponse:
-        """Agree on a version, and say what is supported."""
+        """Negotiate the version, and declare what is supported."""
         self._offers = client_capabilities
         return wire.InitializeResponse(
             protocol_version=min(protocol_version, PROTOCOL_VERSION),

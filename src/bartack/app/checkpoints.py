@@ -38,7 +38,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Restored(NamedTuple):
-    """What became of one file."""
+    """The outcome for one file."""
 
     path: str
     outcome: Literal["restored", "deleted", "unchanged", "changed since", "no longer kept"]
@@ -51,7 +51,7 @@ class CheckpointFolder:
         self._folder = folder
 
     def keep(self, data: bytes) -> str:
-        """Store the content and give its digest."""
+        """Store the content and return its digest."""
         digest = sha256(data).hexdigest()
         path = self._folder / digest
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -90,7 +90,7 @@ class CheckpointRuntime(LocalRuntime):
             return await super().execute(operation)
         try:
             before, digest = await asyncio.to_thread(self._kept_content, operation.path)
-        except (OSError, ToolError):  # it is too large or the disk full, or the operation fails and says why
+        except (OSError, ToolError):  # too large, or the disk is full; or the operation itself will fail and report why
             return await super().execute(operation)
         output = await super().execute(operation)
         with suppress(ToolError):  # deleted in the meantime
@@ -136,7 +136,7 @@ def checkpoints_in(entries: Iterable[Entry]) -> list[Checkpoint]:
         if not isinstance(entry.fact, Message):
             continue
         for result in entry.fact.tool_results:
-            with suppress(msgspec.ValidationError):  # written by someone else
+            with suppress(msgspec.ValidationError):  # metadata of another program
                 found.append(msgspec.convert((result.metadata or {}).get(CHECKPOINT), Checkpoint))
     return found
 

@@ -1,4 +1,4 @@
-"""The local demo model as a newcomer meets it: its instructions, and the line that says what to expect of it."""
+"""The instructions of the local demo model, and a notice about what to expect from it."""
 
 from bartack.models.local import LocalModel
 from bartack.models.model import Model

@@ -1,7 +1,7 @@
 """The connection to an editor: JSON-RPC on stdin and stdout, one message per line.
 
-A line that is no message gets an error, as JSON-RPC demands, and the connection stays: a fault of an editor must not
-end the runs of its other sessions.
+A line that is not a message gets an error, as JSON-RPC requires, and the connection stays open: a fault of an editor
+must not end the runs of its other sessions.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""`EditorRuntime`: the files and commands of a directory, through the editor where it offers that.
+"""`EditorRuntime`: the files and commands of a directory, accessed through the editor if it supports that.
 
-What an editor has not saved is read, what is written appears in its buffers, and commands run in its terminals. What
-may be reached at all is decided here, as in `LocalRuntime`.
+Reads include unsaved changes, writes go to the editor's buffers, and commands run in its terminals. Which paths are
+accessible is decided here, as in `LocalRuntime`.
 """
 
 import asyncio

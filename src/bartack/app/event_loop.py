@@ -1,4 +1,4 @@
-"""`run_async`: how a window runs its coroutine: on uvloop if it is installed (extra ``cli``), otherwise on asyncio.
+"""`run_async`: runs a coroutine on uvloop if it is installed (extra ``cli``), otherwise on asyncio.
 
 A live answer arrives in hundreds of small pieces, and most of what each costs is waking up the event loop.
 """

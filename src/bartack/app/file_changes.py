@@ -1,4 +1,4 @@
-"""What a call of write_file or edit_file would do to its file, as a diff. Every window shows the same one.
+"""The change that a call of write_file or edit_file would make to its file, as a diff, for all user interfaces.
 
 `planned_change` reads the file, `diff_rows` compares the two texts. A diff is whole: nothing of the new text is left
 out, only unchanged lines that are not next to a change.

@@ -1,4 +1,4 @@
-"""What happens during a run, in one line each: events in, texts for people out. Every window uses the same ones."""
+"""One-line notices about the events of a run, shared by all user interfaces."""
 
 import json
 from collections import Counter

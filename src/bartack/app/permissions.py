@@ -36,7 +36,7 @@ COMMAND_TOOL = "run_command"
 # One piece of a word, exactly as POSIX sh reads it: plain characters, or quotes without anything that is expanded.
 _PIECE = re.compile(r"""([\w\-./:,+@%^=]+)|'([^'\x00-\x1f\x7f]*)'|"([^"$`\\!\x00-\x1f\x7f]*)\"""")
 _BLANK = re.compile(r"[ \t]+")
-# Programs that run what their arguments say. A prefix of these would cover everything.
+# Programs that execute their arguments. A rule for one of these as a prefix would allow anything.
 _RUNNERS = frozenset(
     """
     sh bash dash zsh ksh fish env sudo doas su xargs eval exec command builtin nohup nice time timeout setsid stdbuf

@@ -1,4 +1,4 @@
-"""What commands need of the system, and clear errors where it is not there: POSIX, and a current directory."""
+"""Checks of what commands need from the system, with clear errors: POSIX, and a current directory."""
 
 import os
 from pathlib import Path

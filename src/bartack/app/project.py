@@ -1,8 +1,8 @@
-"""What a model should know about the project it works in: the instructions that are written there, and its state.
+"""Information about a project for the model: its instruction files, and the state of its environment.
 
 Instructions are in AGENTS.md, or in CLAUDE.md where there is none, from the working directory upward to the top of the
-git work tree; outside of one, to the user's home, or else in the working directory only. So a file that someone else
-left in a shared folder such as /tmp is not read.
+git work tree; outside of one, to the user's home, or else in the working directory only. So a file left by
+another user in a shared folder such as /tmp is not read.
 """
 
 import os

@@ -25,7 +25,7 @@ from bartack.store.maintenance import all_sessions
 
 DIRECTORY = "directory"  # metadata of a session: the directory that it works in
 _SHORT_ID = 8  # characters at least; a UUIDv7 starts with its time, so sessions of one minute share them
-_WHOLE_ID = 20  # characters of an id that someone chose
+_WHOLE_ID = 20  # characters; ids up to this length are not shortened
 _SHORTEST_PREFIX = 4
 _GENERATED = re.compile(r"[0-9a-f]{8}[0-9a-f-]*")  # a UUID, or the first characters of one
 _CANDIDATES = 5  # that an error names
@@ -69,8 +69,8 @@ def _is_write_protected(address: StoreAddress) -> bool:
 
 
 async def ensure_session(store: SessionStore, session_id: str | None, *, prompt: str, program: str) -> str:
-    """The id of the session, created if needed; without an id, of a new one. The first characters of an id that was
-    generated are enough, but those of a name that someone chose are another name.
+    """The id of the session, created if needed; without an id, of a new one. The first characters of a generated
+    id are enough; an id that the user chose must be given in full.
 
     A new session gets its title from the prompt, and records the directory and the program. Raises `NotFound` if
     several sessions are meant.

@@ -69,7 +69,7 @@ class SeenFiles:
         self._seen[key] = (found.size, found.modified.isoformat(), list(session_ids))
 
     def save(self) -> None:
-        """Write the cache; failing to is no error."""
+        """Write the cache; a failure is ignored."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_suffix(f".{os.getpid()}")
@@ -140,7 +140,7 @@ async def _import(store: SessionStore, transcript: Transcript, entries: Sequence
     is_rewritten = bool(new) and _is_rewritten(transcript, stored, outlines, entries)
     new = _after_notes(_with_unused_calls(new, entries, outlines), stored)
     last = new[-1] if new else stored[-1]
-    if _is_titled_anew(transcript, stored, outlines):
+    if _has_new_title(transcript, stored, outlines):
         title = Custom(TITLE, {"title": transcript.header.title, "origin": transcript.agent})
         new.append(
             replace(last, id=derived_id(last.id, "title"), parent_id=last.id, fact=title, run_id=None, extra=None)
@@ -157,7 +157,7 @@ async def _append(store: SessionStore, stored: Entries, new: Sequence[Entry], *,
     return Imported(stored.session_id, len(new), not stored, is_rewritten)
 
 
-def _is_titled_anew(transcript: Transcript, stored: Entries, outlines: Sequence[Outline]) -> bool:
+def _has_new_title(transcript: Transcript, stored: Entries, outlines: Sequence[Outline]) -> bool:
     """Whether the program has given the session another title, and the user has not: then that one stays."""
     title = transcript.header.title
     titles = (place for place, one in enumerate(outlines) if one.kind == Custom.kind and one.payload.name == TITLE)
@@ -169,9 +169,9 @@ def _is_titled_anew(transcript: Transcript, stored: Entries, outlines: Sequence[
 
 
 def _after_notes(new: Sequence[Entry], stored: Entries) -> list[Entry]:
-    """The new entries; what follows the last entry of the source follows the notes that were added to it here.
+    """The new entries, attached after the notes that were added here to the last entry of the source.
 
-    Titles and redactions are about the session. The branch that they are on would otherwise end with them.
+    Titles and redactions apply to the whole session. Otherwise they would be the end of a separate branch.
     """
     last = len(stored) - 1
     while last and _is_note(stored[last]) and stored[last].parent_id == stored[last - 1].id:

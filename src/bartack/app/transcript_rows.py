@@ -1,11 +1,12 @@
-"""The rows of another program's SQLite database, as if they were files. Nothing is written, not even beside it.
+"""Reads the rows of another program's SQLite database as if they were files. Nothing is written, not even next to it.
 
-A program may be writing. Reading its log needs a file beside it, so the log is read from a copy. This takes no locks:
-what was read counts if neither the database nor the beginning of its log changed meanwhile.
+The program may be writing at the same time. SQLite needs a file next to the write-ahead log to read it, so the log is
+read from a copy. No locks are taken: the rows are valid if neither the database nor the beginning of its log has
+changed meanwhile.
 
-Of a damaged database, everything that SQLite can still reach is read: the rows of a table are looked up one by one, by
-all the row ids that the table and its indexes name. A database can also be made to do harm. So its views are not read,
-no value may be longer than the file, and a query may only take as many steps as a file of this size can need.
+From a damaged database, everything that SQLite can still reach is read: the rows of a table are looked up one by one,
+by all row ids in the table and its indexes. A database may also be malicious, so its views are not read, no value may
+be longer than the file, and the number of steps of a query is limited by the size of the file.
 """
 
 import shutil

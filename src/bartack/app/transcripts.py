@@ -1,7 +1,7 @@
 """The sessions of other programs on this machine: finding and reading them.
 
-Files of other programs are only ever read. What cannot be read is reported and passed over: a folder or a file without
-permission, a loop of links, a file that is removed meanwhile.
+Files of other programs are only ever read. Anything unreadable is reported and skipped: folders and files without
+permission, loops of links, files that are removed meanwhile.
 """
 
 import errno
@@ -97,7 +97,7 @@ def _matches(folder: Path, pattern: Sequence[str], on_error: OnError) -> Iterato
 
 @contextmanager
 def _reported(path: Path, on_error: OnError) -> Iterator[None]:
-    """Report what cannot be read. What is not there, or not there any more, is no error."""
+    """Report what cannot be read. A file that does not exist, or no longer, is not an error."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -148,7 +148,7 @@ def found_at(path: Path, agent: str | None = None) -> Found:
 
 
 def found_below(folder: Path, agent: str | None, on_error: OnError) -> Iterator[Found]:
-    """The transcripts in a folder and below it, of all programs or of this one. Other files are passed over."""
+    """The transcripts in a folder and below it, of all programs or of this one. Other files are skipped."""
     for name, folders, files in os.walk(folder, onerror=lambda error: on_error(Path(error.filename), error)):
         place = Path(name)
         is_whole = is_transcript(place)

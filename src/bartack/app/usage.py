@@ -1,6 +1,6 @@
 """Tokens and cost as text, and what a session has used so far."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bartack.nouns.entries import Entry
@@ -15,13 +15,18 @@ class SessionUsage(NamedTuple):
     context_tokens: int | None = None
 
 
-async def session_usage(store: SessionStore, session_id: str, branch: Iterable[Entry]) -> SessionUsage:
+async def session_usage(store: SessionStore, session_id: str, branch: Sequence[Entry]) -> SessionUsage:
     """The totals of the session, and the context at the end of this branch."""
-    context = None
-    for entry in branch:
-        if isinstance(entry.fact, Message) and entry.fact.meta is not None and entry.fact.meta.usage is not None:
-            context = entry.fact.meta.usage.total_tokens
-    return SessionUsage((await store.totals(session_id)).spend, context)
+    return SessionUsage((await store.totals(session_id)).spend, context_tokens(branch))
+
+
+def context_tokens(branch: Sequence[Entry]) -> int | None:
+    """The size of the last request together with its answer; None before the first answer with usage."""
+    for entry in reversed(branch):
+        meta = entry.fact.meta if isinstance(entry.fact, Message) else None
+        if meta is not None and meta.usage is not None:
+            return meta.usage.total_tokens
+    return None
 
 
 def format_count(count: int) -> str:

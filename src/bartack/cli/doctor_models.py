@@ -67,7 +67,7 @@ def _default_models() -> list[str]:
 
 
 def _problem(name: str) -> Check | None:
-    """Why a model cannot be used, as far as that is known without asking it."""
+    """Why a model cannot be used, if that is known without sending a request."""
     try:
         connect_model(name)
     except BartackError as error:

@@ -59,7 +59,7 @@ Options:
 
 
 def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
-    """Run one command line and give its exit status. Raises ImportError, and with --debug every error."""
+    """Run one command line and return its exit status. Raises ImportError, and with --debug every error."""
     debug, kept = take_debug(words)
     try:
         if "_BARTACK_COMPLETE" in os.environ:  # called by a completion script

@@ -81,7 +81,7 @@ def _listed_rows(infos: Sequence[SessionInfo], directories: Sequence[str]) -> It
 
 
 def _shortened(directory: str) -> str:
-    """The end of a long path, which says most about it."""
+    """The end of a long path, which is its most specific part."""
     return directory if len(directory) <= _DIRECTORY else f"...{directory[3 - _DIRECTORY :]}"
 
 

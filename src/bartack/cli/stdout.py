@@ -15,7 +15,7 @@ class OutputClosed(OSError):
 
     @property
     def is_pipe(self) -> bool:
-        """Whether the reader of a pipe went away, which is no error."""
+        """Whether the reader of a pipe went away, which is not an error."""
         return isinstance(self.__cause__, BrokenPipeError)
 
     @property

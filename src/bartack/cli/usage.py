@@ -13,7 +13,7 @@ from bartack.cli.options import UsageError
 from bartack.nouns.errors import ErrorCode
 
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
-_PLAIN = [  # what pydantic says about a value, for people who do not write Python
+_PLAIN = [  # pydantic's messages in plain words
     (re.compile(r"Value error, "), ""),
     (re.compile(r"does not match the formats? .*"), "is not a valid time"),
     (re.compile(r"Input should be a valid integer.*"), "it must be an integer"),
@@ -24,7 +24,7 @@ _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 
 
 def run_app(app: typer.Typer, words: Sequence[str], name: str) -> int:
-    """Run a command and give its exit status. Raises `UsageError` with a hint, and what the command raises."""
+    """Run a command and return its exit status. Raises `UsageError` with a hint, and what the command raises."""
     try:
         status = app(list(words), prog_name=name, standalone_mode=False)
     except typer.Abort:  # Ctrl-C or the end of the input at a question

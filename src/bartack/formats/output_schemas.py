@@ -7,8 +7,8 @@
 - OpenAI in strict mode (platform.openai.com/docs/guides/structured-outputs): objects must be closed and require all
   their properties, and only some keywords are accepted.
 
-A keyword that is removed becomes part of the description, so that the model still reads it; whoever reads the answer
-checks it.
+A keyword that is removed becomes part of the description, so that the model still sees it. The answer is checked
+against the original schema.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _PLAIN = frozenset(
 _FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"))
 _BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
 _STRICT = _PLAIN | _BOUNDS | {"pattern", "minItems", "maxItems"}
-_SILENT = frozenset(("discriminator", "default", "title"))  # say nothing that the rest of a schema does not
+_SILENT = frozenset(("discriminator", "default", "title"))  # add nothing to the rest of a schema
 
 
 def closed(schema: Json) -> Json:

@@ -7,7 +7,7 @@ of a request that is encoded from its first message:
 
 - A conversation is recognized by its messages, which must be the same objects; only plain system prompts are compared
   by their text. A `History` of the same thread is known to have them. If a message was changed, replaced by a summary
-  or taken back, or if a setting has changed, everything is encoded again.
+  or removed, or if a setting has changed, everything is encoded again.
 - If a new message affects what was written (a late result of a call, for example), everything is encoded again.
 - A format whose encoder does not call `Trail.wrote` is always encoded in full.
 

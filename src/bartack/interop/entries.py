@@ -31,10 +31,10 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def entries_of(transcript: Transcript, now: datetime = _NO_TIME, *, is_checked: bool = True) -> list[Entry]:
-    """The session that a transcript becomes. `now` is the time of entries whose source has none.
+    """The entries of the session made from a transcript. `now` is the time of entries whose source has none.
 
     Facts that cannot be stored are left out, unless `is_checked` is False: the store will refuse them. Readers should
-    not make any; the check takes a third of the time, so an import makes it only if a store refuses something.
+    not produce any. The check takes a third of the time, so an import runs it only if the store refuses something.
     """
     return _Builder(transcript, now, is_checked=is_checked).build()
 

@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A record that is damaged, or of which a part is not understood."""
+    """A record that is damaged, or that is understood only in part."""
 
     file: str
     place: int | None  # in the file; None: all of it

@@ -7,7 +7,6 @@ numbers beyond any float; objects nested hundreds of levels deep. Text is repair
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from operator import is_
 from typing import Any
@@ -262,7 +261,3 @@ class ToolCallIds:
         if len(kept) == len(message.parts) and all(map(is_, kept, message.parts)):
             return message
         return replace(message, parts=tuple(kept)) if kept else None
-
-    def are_open(self, ids: Iterable[str]) -> bool:
-        """Whether any of these calls has no result yet."""
-        return any(id in self._open for id in ids)

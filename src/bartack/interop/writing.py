@@ -113,7 +113,7 @@ class Exported(NamedTuple):
     id: str  # of the session there
     files: dict[str, bytes]
     folder: str  # in the home of the program
-    is_exact: bool  # whether all of it is as it was imported
+    is_exact: bool  # whether the files are unchanged since the import
     losses: tuple[Loss, ...]
     directory: str = "/"  # where it is continued, if that is known
 

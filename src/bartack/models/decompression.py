@@ -1,7 +1,7 @@
 """A compressed body -> its data, in bounded steps.
 
-`HttpClient` asks for uncompressed responses. A server or a proxy that compresses all the same is understood if it uses
-gzip or deflate. A small body can expand to gigabytes, so no step produces more than 64 KiB, and a body that expands
+`HttpClient` asks for uncompressed responses. If a server or a proxy compresses anyway, gzip and deflate are
+supported. A small body can expand to gigabytes, so no step produces more than 64 KiB, and a body that expands
 too far is refused before it is unpacked.
 """
 
@@ -16,7 +16,7 @@ _STEP_BYTES = 64 * 1024
 # The most repetitive recorded stream is 89 times smaller when compressed (xai-chat/...object_streaming--0-c5ec8e).
 # Deflate can reach 1,032 (zlib.net/zlib_tech.html).
 _MAX_RATIO = 200
-_FREE_BYTES = 1024 * 1024  # up to here the ratio does not matter: a short, repetitive body is no danger
+_FREE_BYTES = 1024 * 1024  # up to here, the ratio does not matter: a short, repetitive body is harmless
 
 
 class Decompressor:

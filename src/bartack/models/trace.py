@@ -1,4 +1,4 @@
-"""The header that tells a provider, or a proxy on the way, which trace a request belongs to.
+"""The header that identifies the trace of a request to the provider and to proxies on the way.
 
 A W3C trace id (32 hexadecimal digits) or a whole ``traceparent`` is sent as ``traceparent``, which collectors
 understand. Any other id is sent as ``x-bartack-trace-id``.
@@ -16,7 +16,7 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9
 
 
 def trace_headers(trace_id: str | None, environment: Environment) -> dict[str, str]:
-    """The header for this trace; none if there is no id. A new span id stands for the request itself."""
+    """The header for this trace; none if there is no id. A new span id represents the request itself."""
     if trace_id is None:
         return {}
     if _TRACE_ID.fullmatch(trace_id) and trace_id != _ZERO:

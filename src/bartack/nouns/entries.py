@@ -61,13 +61,13 @@ class RunStarted(Noun, frozen=True, kw_only=True):
 
     kind: ClassVar[Literal["run_started"]] = "run_started"
     agent: str | None = None
-    handed_off: bool = False  # that agent has taken the conversation over from the one that was run
+    handed_off: bool = False  # it took the conversation over from the agent that the run was started with
     model: ModelRef | None = None
     config: ModelConfig | None = None
     tools: tuple[str, ...] = ()
-    trace_id: str | None = None  # of the work that the run is part of
-    span_id: str | None = None  # of the run in that trace, for a run that is traced
-    limits: LoopConfig | None = None  # of this run, if it was given its own; they hold when it is resumed
+    trace_id: str | None = None  # of the trace that the run belongs to
+    span_id: str | None = None  # of the run's span in that trace, if the run is traced
+    limits: LoopConfig | None = None  # set for this run; they still apply when it is resumed
     metadata: dict[str, Any] | None = None  # the caller's own
 
 
@@ -150,7 +150,7 @@ class StreamFailed(_FailedFields, frozen=True):
 
 
 class ModelChange(Noun, frozen=True):
-    """Another model answers from here on."""
+    """The session uses another model from here on."""
 
     kind: ClassVar[Literal["model_change"]] = "model_change"
     model: ModelRef

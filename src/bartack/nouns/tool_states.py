@@ -37,7 +37,7 @@ class PartBase(Noun, frozen=True, kw_only=True):
 
 
 class SourceText(Noun, frozen=True, kw_only=True):
-    """The words of a message that a source was attached for, and their place in its text."""
+    """The part of a message's text that refers to a source, and its position."""
 
     value: str
     start: int
@@ -45,14 +45,14 @@ class SourceText(Noun, frozen=True, kw_only=True):
 
 
 class SourcePosition(Noun, frozen=True, kw_only=True):
-    """A place in a file; both numbers count from 0."""
+    """A position in a file; both numbers count from 0."""
 
     line: int
     character: int
 
 
 class SourceRange(Noun, frozen=True, kw_only=True):
-    """A passage of a file."""
+    """A range in a file."""
 
     start: SourcePosition
     end: SourcePosition

@@ -1,4 +1,4 @@
-"""`try_load`: reads data that may be incomplete or invalid, which is logged and gives None (003 §6.1, D-7.5)."""
+"""`try_load`: reads data that may be incomplete or invalid; if it is, logs this and returns None (003 §6.1, D-7.5)."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

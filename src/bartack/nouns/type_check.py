@@ -19,7 +19,7 @@ __all__ = ["typed", "wrong_types"]
 S = TypeVar("S", bound=Struct)
 Check = Callable[[Any], bool]
 
-# The classes that count as a scalar: a whole number is a valid float, and a boolean is no number.
+# The classes that count as a scalar: a whole number is a valid float, and a boolean is not a number.
 _EXACT: dict[Any, frozenset[type[Any]]] = {
     str: frozenset({str}),
     bool: frozenset({bool}),
@@ -57,7 +57,7 @@ def _declared(cls: type[Struct]) -> tuple[tuple[str, Any, Check], ...]:
 
 @cache
 def _check(tp: Any) -> Check:
-    """The function that tells whether a value has this type."""
+    """A function that returns whether a value has this type."""
     origin, args = get_origin(tp), get_args(tp)
     if tp is Any:
         return lambda value: True

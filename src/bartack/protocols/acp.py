@@ -38,7 +38,7 @@ _KINDS = {  # of the tools for files and commands
     "run_command": "execute",
 }
 _AGAIN = "\n\n*The answer was interrupted and begins again.*\n\n"
-_SUBJECTS = ("path", "command", "pattern", "query", "url")  # arguments that say what a call is about
+_SUBJECTS = ("path", "command", "pattern", "query", "url")  # arguments that describe what a call is about
 
 
 class SessionUpdates:

@@ -94,7 +94,7 @@ class AgUiStream:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the run waits for someone, so that the stream can be ended with `pause`."""
+        """Whether the run awaits a decision or a result, so that the stream can be ended with `pause`."""
         return self._reader.is_waiting
 
     def frames(self, event: Event | LiveEvent) -> bytes:
@@ -316,7 +316,7 @@ class AgUiStream:
         message = result_json(change.key, change.result)
         known = next((one for one in self.messages if one.get("toolCallId") == change.key), None)
         if known is not None:  # the client executed the tool itself, or has the result from an earlier run
-            if known["content"] != message["content"]:  # another one was faster
+            if known["content"] != message["content"]:  # another client posted first
                 known["content"] = message["content"]
                 yield self._snapshot()
             return

@@ -1,7 +1,7 @@
-"""What a window shows of a run, as changes: the common ground of all protocols.
+"""Changes to the display of a run, on which all protocols are based.
 
-`RunReader` turns events into these, and each protocol writes them in its own words. A *step* is one model call together
-with the tools that its answer calls. A key names a text or a call within one stream; that of a call is its id, unless
+`RunReader` derives them from events, and each protocol writes them in its own format. A *step* is one model call with
+the tools that its answer calls. A key names a text or a call within one stream; that of a call is its id, unless
 the model has used this id before.
 """
 
@@ -99,7 +99,7 @@ class CallStarted(_CallChange, frozen=True):
     """A tool call begins."""
 
     by_provider: bool = False
-    is_nested: bool = False  # a sub-agent made it; it is shown because it needs someone
+    is_nested: bool = False  # a sub-agent made it; it is shown because it awaits a decision or a result
 
 
 class CallGrew(_CallChange, frozen=True, gc=False):

@@ -1,7 +1,7 @@
-"""`RunReader`: the events of one run -> what changes in a window that shows it.
+"""`RunReader`: the events of one run -> changes to a client's display of it.
 
 It reads the events of `Agent.stream`, those of `SessionStore.follow_live` from any process, or stored entries alone, in
-any mixture. However much of an answer arrived as deltas, what is shown in the end is the stored answer.
+any mixture. However much of an answer arrived as deltas, the display ends up with the stored answer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -95,11 +95,11 @@ class RunReader:
     """Reads one run: the first one that it gets an event of."""
 
     def __init__(self, known: Iterable[Entry] = (), taken: Iterable[str] = (), *, from_start: bool = False) -> None:
-        """`known` are the entries of the run that the window shows already, for a run that continues; `taken` are the
+        """`known` are the entries of the run that the client shows already, for a run that continues; `taken` are the
         keys of all calls that it shows. With `from_start`, it is the next run that starts: that may end another one,
-        which was waiting for someone."""
+        which was paused."""
         self.run_id: str | None = None
-        self.is_ended = False  # the run has ended or paused; nothing changes any more
+        self.is_ended = False  # the run has ended or paused; nothing changes after that
         self._awaits_start = from_start
         self._keys = Keys(taken)
         self._step: ShownStep | None = None  # while an answer arrives
@@ -138,7 +138,7 @@ class RunReader:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the run can only continue once someone has decided about its calls, or posted their results."""
+        """Whether the run can only continue once its calls are decided or their results are posted."""
         is_busy = self.is_ended or self._step is not None or not self._open
         return not is_busy and all(call.is_waiting for call in self._open.values())
 
@@ -273,18 +273,18 @@ class RunReader:
         return {call.key: call_id for call_id, call in self._calls.items()}
 
     def find(self, call_id: str) -> ShownCall | None:
-        """The call without a result that has this id; it may be one of a sub-agent that needs someone."""
+        """The open call with this id, which may be a sub-agent's call that awaits a decision or a result."""
         return self._calls.get(call_id)
 
     @property
     def _calls(self) -> dict[str, ShownCall]:
-        """The calls without a result, and those of sub-agents that need someone, by their ids."""
+        """The calls without a result, and those of sub-agents that await a decision or a result, by their ids."""
         nested = (one for call in self._open.values() for one in call.nested.items())
         return self._open | dict(nested)
 
     def _nested(self, fact: _CallFact) -> tuple[ShownCall | None, Iterable[Change]]:
-        """The call of a sub-agent that the fact is about, and how it is shown when it needs someone for the first
-        time."""
+        """The sub-agent's call that the fact is about, and the changes that show it when it first awaits a decision or
+        a result."""
         call_id = fact.tool_call_id
         outer = next((one for id, one in self._open.items() if call_id.startswith(nested_id(id, ""))), None)
         if outer is None or call_id in outer.nested or not isinstance(fact, ToolStarted | ApprovalRequired):

@@ -1,4 +1,4 @@
-"""`ShownStep`: what a window shows of the answer in progress, and how it becomes the stored one.
+"""`ShownStep`: what a client displays of the answer in progress, and the changes that turn it into the stored answer.
 
 Deltas extend it. A snapshot or the stored answer is compared with it: what is missing is added, a call that was cut off
 is dropped, and if they contradict each other the step is voided and shown again.
@@ -36,13 +36,13 @@ _PROVIDER_ID = "providerToolCallId"  # metadata of a call whose id was taken: th
 
 
 class Keys:
-    """The keys of one stream. `taken` are those of calls that the window shows from an earlier stream."""
+    """The keys of one stream. `taken` are those of calls that the client shows from an earlier stream."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._texts = 0
         self._calls: set[str] = set()
         self._taken = frozenset(taken)
-        self.are_known = False  # the calls that get keys are among those in the window
+        self.are_known = False  # the calls that get keys are among those in the client
 
     def for_text(self) -> str:
         """A new key for a text."""
@@ -104,10 +104,10 @@ class ShownCall:
         self.question: ApprovalRequired | None = None
         self.is_undecided = False  # the question has no answer
         self.is_denied = False
-        self.is_deferred = False  # it has started, and its result is to be posted
+        self.is_deferred = False  # it has started, and its result will be posted
         self.subagent: Subagent | None = None  # that it runs
         self.outer: ShownCall | None = None  # the call that runs the sub-agent which made this one
-        self.nested: dict[str, ShownCall] = {}  # calls of the sub-agent that it runs which need someone, by id
+        self.nested: dict[str, ShownCall] = {}  # its sub-agent's calls that await a decision or a result, by id
         self.is_paused = False  # that sub-agent waits for them
         self.has_ended = False
 
@@ -137,7 +137,7 @@ class ShownCall:
             yield CallEnded(self.key, self.tool_name, result, self.question is not None, self.by_provider)
 
     def end_nested(self, waiting: Container[str] = ()) -> Iterator[Change]:
-        """The sub-agent has continued with its calls, but for those that wait."""
+        """The sub-agent has continued with its calls, except those that are still waiting."""
         for call_id in [call_id for call_id in self.nested if call_id not in waiting]:
             call = self.nested.pop(call_id)
             denied = ToolResult(call_id, "The call was denied.", is_error=True, error_code=ErrorCode.TOOL_DENIED)
@@ -302,7 +302,7 @@ class ShownStep:
     # -- ending without an answer
 
     def void(self) -> None:
-        """The window no longer shows any of this, so the ids of its calls can be used again."""
+        """The client no longer shows any of this, so the ids of its calls can be used again."""
         for shown in self._parts:
             if isinstance(shown, ShownCall):
                 self._keys.free(shown.key)

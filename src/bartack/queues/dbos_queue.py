@@ -64,7 +64,9 @@ _WAITING = ["ENQUEUED", "DELAYED"]
 _KEPT = timedelta(days=1)  # how long ended workflows are kept, and with them the ids of jobs
 _CLEAN_EVERY = 20  # heartbeats
 _CLEANED = 1000  # workflows at a time,
-_CLEANINGS = 10  # so many times: each worker deletes more than it can work on, and still looks after others in time
+_CLEANINGS = (
+    10  # and at most this many batches: more than a worker can complete meanwhile, without delaying its other duties
+)
 _LISTED = 1000
 _COUNTED_S = 1.0  # how long a count of waiting jobs is valid
 _SHARE = 100  # one in this many free places may be taken without counting again
@@ -255,7 +257,7 @@ class DbosQueue:
         )
 
     async def _stuck(self, **attributes: str) -> list[WorkflowStatus]:
-        """Workflows that were set aside. They are cancelled, and DBOS then no longer knows their queue."""
+        """Workflows that were set aside. They are cancelled, and DBOS clears the queue name of a cancelled workflow."""
         attributes["stuck"] = self.name
         return await self._list(
             status="CANCELLED", queue_name=None, attributes=attributes, load_input=True, limit=_LISTED
@@ -430,7 +432,7 @@ class DbosQueue:
                 lease = await self._store.acquire_lease(session_id, owner, _ADMISSION_S)
                 break
             except NotFound:
-                with suppress(Conflict):  # another worker was faster
+                with suppress(Conflict):  # another worker was first
                     await self._store.create_session(session_id)
             except SessionInUse:
                 await asyncio.sleep(_POLL_S / 10)
@@ -450,7 +452,7 @@ class DbosQueue:
         code: ErrorCode | None = None,
     ) -> None:
         """End the workflow of a job. If the outcome is ``again``, another workflow due after `delay_s` continues it."""
-        del worker, code  # the workflow has one owner, and its outcome says enough
+        del worker, code  # the workflow has one owner, and its outcome is all that is recorded
         seat = self._seats.get(job.id)
         if seat is not None:
             await self._end(seat, outcome, delay_s)
@@ -481,14 +483,14 @@ class DbosQueue:
         """Jobs that have begun have separate slots."""
         return (1 + _BEGUN_SLOTS) * slots
 
-    # -- what nobody works on
+    # -- abandoned workflows
 
     async def _resume_abandoned(self, executor: str) -> None:
         """Resume the workflows of dead processes, and those of this process that have not started."""
         executors = await self._executors()
         # Read after the workflows: a process joins before it is assigned its first one.
         dead = executors - {one.executor for one in (await self._members.status()).workers}
-        # Others do the same, and may have been faster: a workflow that they have resumed is no longer with the dead.
+        # Other processes do the same: a workflow that they have already resumed is no longer assigned to a dead one.
         found = await self._list(status="PENDING", executor_id=sorted(dead)) if dead else []
         found += await self._not_begun(executor)
         for protocol in {_protocol_of(one) for one in found}:
@@ -527,7 +529,7 @@ class DbosQueue:
         await self._call("resume_workflows", list(workflow_ids), queue_name=begun)
 
     async def _clean(self) -> None:
-        """Delete workflows that ended long ago, except those that were set aside and nobody has looked at."""
+        """Delete workflows that ended long ago, except those that were set aside as stuck."""
         before = (self._now() - _KEPT).isoformat()
         ended = ["SUCCESS", "CANCELLED", "ERROR"]
         wanted = {"status": ended, "queue_name": None, "name": _WORKFLOW, "completed_before": before}
@@ -553,7 +555,7 @@ async def _guarded(work: Awaitable[T]) -> T:
 
 
 async def _recorded(number: int) -> int:
-    """All that the engine knows about a step: its number."""
+    """All that the engine records about a step: its number."""
     return number
 
 

@@ -33,13 +33,13 @@ Outcome = Literal[
     "completed",
     "failed",
     "aborted",
-    "paused",  # the run waits for a decision or a result, and those who give it enqueue another job
+    "paused",  # the run waits for a decision or a result, which enqueues another job when it is posted
     "again",  # there is more to do: the worker stops, or the session is in use
 ]
 
 
 class _Value(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A value of a queue, as JSON. Keys that this version does not know are ignored."""
+    """A value of a queue, as JSON. Unknown keys are ignored."""
 
 
 class Job(_Value, frozen=True):

@@ -18,7 +18,7 @@ class RunQueue(Protocol):
 
     name: str
     engine: str
-    records_steps: bool  # whether `step` is to be called
+    records_steps: bool  # whether workers must call `step`
 
     async def check_room(self, user: str | None = None) -> None:
         """Raise `QueueFull` if another job of this user would exceed a limit."""

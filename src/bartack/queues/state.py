@@ -51,7 +51,7 @@ class _Lane(NamedTuple):
 
 
 class QueueState:
-    """Pushing an event never fails: an event that no longer applies, because others were faster, changes nothing."""
+    """Pushing an event never fails: an event that no longer applies changes nothing."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Job] = {}

@@ -1,7 +1,7 @@
 """`StoreQueue`: a queue on the session store alone, for any number of processes that share the store.
 
 The queue is a log of events in a session that is hidden from lists. Every process folds the log (`QueueState`) and
-appends with the expected tail: if others were faster, it folds what they added and decides again. At any moment, a job
+appends with the expected tail: if others append first, it folds their events and decides again. At any moment, a job
 is thus claimed by at most one process, without locks or a separate server.
 
 A worker's heartbeat is the lease on a session of its own. The lease names host, boot and process, so a process that
@@ -231,7 +231,7 @@ class StoreQueue:
         else:
             try:
                 lease = await self._store.renew_lease(lease, self._ttl_s)
-            except NotFound as error:  # whoever took the worker for dead has removed the session
+            except NotFound as error:  # the worker was considered dead, and its session was removed
                 raise LeaseLost(f"Worker {worker.id} was considered dead.") from error
         self._leases[worker.id] = lease
         self._note_beat()
@@ -304,7 +304,7 @@ class StoreQueue:
         return self._store.environment.now()
 
     async def _append(self, decide: Callable[[QueueState], Event | None]) -> None:
-        """Append the event that follows from the state. If others were faster, read the state again first."""
+        """Append the event computed from the state. If others append first, read the state again and repeat."""
         async with self._lock:
             if self._log is None:
                 await self._refresh()
@@ -321,7 +321,7 @@ class StoreQueue:
         (entry,) = next_entries(self._log, self._tail, [_fact(event)], self._store.environment)
         try:
             await self._store.append(self._log, [entry], self._tail.entry_id)
-        except (Conflict, NotFound):  # others were faster; or the log was moved and is gone
+        except (Conflict, NotFound):  # others appended first; or the log was moved and is gone
             return False
         self._push(entry)
         return True
@@ -379,7 +379,7 @@ class StoreQueue:
         log = await self._new_log(1, [])
         try:
             await self._new_session(self._root, [_Pointer(log).fact])
-        except Conflict:  # another process was faster
+        except Conflict:  # another process was first
             await self._store.drop_session(log)
 
     async def _new_log(self, number: int, events: Sequence[Event]) -> str:

@@ -1,8 +1,8 @@
-"""Decisions about tool calls, and which call each of them counts for.
+"""Decisions about tool calls, and which call each of them applies to.
 
-Question and decision are stored as facts with the exact arguments, and a decision counts for those arguments only:
-approving ``rm build`` does not approve ``rm -r /``. If the tool's definition comes from elsewhere, they have its digest
-too, and a decision counts for that definition only.
+Request and decision are stored as facts with the exact arguments, and a decision applies to those arguments only:
+approving ``rm build`` does not approve ``rm -r /``. If the tool's definition comes from elsewhere, both facts contain
+its digest, and the decision applies to that definition only.
 """
 
 import hashlib

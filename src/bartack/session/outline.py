@@ -31,7 +31,7 @@ SOURCE = "bartack.source"  # and of the one with a record of another program (ba
 
 
 class _Present(Struct, frozen=True, gc=False):
-    """An object of which only the presence matters."""
+    """An object whose presence alone matters."""
 
 
 class _OutlinePartPayload(Struct, frozen=True, rename="camel", gc=False):
@@ -124,10 +124,10 @@ def last_readable(indexes: Sequence[int], entries: Sequence[Entry]) -> list[int]
 
 
 class Past:
-    """What the entries before `end` amount to. From `end` on, the entries must be folded one by one.
+    """The summary of the entries before `end`. From `end` on, the entries must be folded one by one.
 
-    That is the last run, and what came after it; if it does not begin with a message of the user, also everything since
-    the user's last one, because repeated calls are counted from there.
+    These are the last run and everything after it. If that run does not begin with a user message, they start at the
+    last user message, because repeated calls are counted from there.
     """
 
     def __init__(self, outlines: Sequence[Outline]) -> None:
@@ -136,14 +136,14 @@ class Past:
         self.run_id: str | None = None
         self.last_run_id: str | None = None
         self.models: list[int] = []  # entries that name a model
-        self.requested: int | None = None  # the entry with the model that others chose for the open or the next run
+        self.requested: int | None = None  # the entry that requests a model for the open or the next run
         self.inbox: dict[str, int] = {}  # entries with messages that have not been delivered, by id
         self.runtimes: list[int] = []  # entries that describe a runtime
         self.call_ids: set[str] = set()
         self.open_calls: set[str] = set()  # without a result
         for index in range(self.end):
             self._add(index, outlines[index])
-        self.about_open_calls = [  # the entries to fold although they are past
+        self.about_open_calls = [  # earlier entries that must be folded too
             index for index in (range(self.end) if self.open_calls else ()) if self._is_about_open(outlines[index])
         ]
 

@@ -61,9 +61,11 @@ __all__ = [
 SESSION = "sessionId"  # metadata key of a call's progress and result: the session of the sub-agent that it runs
 AGENT = "agent"  # likewise, of the progress with which it starts: its name
 WAITING = "bartack.waiting"  # metadata key of its progress when that sub-agent has paused: the calls that wait
-SPENT = "bartack.spent"  # metadata key of a result: what the sub-agent used that gave it
-HANDOFF = "bartack.handoff"  # metadata key of a result: the name of the agent that answers from now on
-INCOMPLETE = frozenset({"length", "content_filter", "refusal"})  # finish reasons of answers that are not acted upon
+SPENT = "bartack.spent"  # metadata key of a result: the totals of the sub-agent that produced it
+HANDOFF = "bartack.handoff"  # metadata key of a result: the agent that takes over the conversation
+INCOMPLETE = frozenset(
+    {"length", "content_filter", "refusal"}
+)  # finish reasons of answers whose calls are not executed
 REPEATED = "bartack.repeated"  # metadata key of the result of a call that was not executed because it repeats others
 
 
@@ -80,7 +82,7 @@ class _CallRecord(Struct, frozen=True, kw_only=True):
     posted: ResultPosted | None = None  # its result, from outside
     posted_id: str | None = None  # the entry with it
     inner_session: str | None = None  # of the sub-agent that it runs
-    nested: dict[str, "OpenCall"] = {}  # calls of that sub-agent that need someone, by their ids here
+    nested: dict[str, "OpenCall"] = {}  # its calls that await a decision or a result, by their ids here
     is_paused: bool = False  # the sub-agent waits for them
 
 
@@ -177,10 +179,10 @@ class RunState:
         self.run_id: str | None = None  # of the run that has started and not ended
         self.last_run_id: str | None = None
         self.ended: RunEnded | None = None  # how the last run ended
-        self.agent: str | None = None  # that answers
-        self.is_handed_off = False  # it has taken over from the agent that was run
+        self.agent: str | None = None  # the one that answers
+        self.is_handed_off = False  # it took over from the agent that the run was started with
         self.metadata: dict[str, Any] | None = None  # that the last run was started or resumed with
-        self.limits: LoopConfig | None = None  # of the last run, if it was given its own
+        self.limits: LoopConfig | None = None  # set for the last run, if any
         self.model: ModelRef | None = None  # the current model
         self.requested_model: ModelRef | None = None  # the same, if others chose it for the open run or the next one
         self.inbox: dict[str, MessageQueued] = {}  # messages from others, not yet delivered, by entry id
@@ -195,8 +197,8 @@ class RunState:
     def _begin_run(self) -> None:
         self.messages: list[Message] = []  # of this run
         self.partial: tuple[Part, ...] = ()  # of an answer after them that failed
-        self.handoff: str | None = None  # the agent that has been called to take over, and has not yet
-        self.live_s = 0.0  # how long the run was live, as far as its entries show
+        self.handoff: str | None = None  # an agent that was asked to take over and has not started yet
+        self.live_s = 0.0  # how long the run has been live, according to its entries
         self._live_at: datetime | None = None  # the last of them
         self.call_index = 0  # of the next model call
         self.failed_attempts = 0  # at that call
@@ -236,7 +238,7 @@ class RunState:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether an entry of the open run is lost that could say what has been done, so that it might be repeated."""
+        """Whether an entry of the open run is lost that may have recorded work, which must not be repeated."""
         return self.lost is not None and self.answer is None
 
     @property
@@ -247,17 +249,17 @@ class RunState:
 
     @property
     def questions(self) -> tuple[ApprovalRequired, ...]:
-        """The approvals that are still to be decided, including those for sub-agents."""
+        """The pending approvals, including those for sub-agents."""
         return tuple(one.question for one in self._all_calls if one.question and not one.verdict)
 
     @property
     def deferred(self) -> tuple[ToolStarted, ...]:
-        """The calls whose results are still to be posted from outside, including those of sub-agents."""
+        """The deferred calls whose results have not been posted, including those of sub-agents."""
         return tuple(one.started for one in self._all_calls if one.started and one.is_deferred and not one.posted)
 
     @property
     def answers(self) -> "tuple[ApprovalDecided | ResultPosted, ...]":
-        """The decisions and results from outside that open calls have got, including those of sub-agents."""
+        """The decisions and posted results of open calls, including those of sub-agents."""
         return tuple(answer for one in self._all_calls for answer in (one.verdict, one.posted) if answer is not None)
 
     @property
@@ -267,7 +269,7 @@ class RunState:
             yield from one.nested.values()
 
     def find(self, call_id: str) -> OpenCall | None:
-        """The open call with this id, which may be one of a sub-agent that needs someone."""
+        """The open call with this id, which may be a sub-agent's call that awaits a decision or a result."""
         outer = self._outer_of(call_id)
         return self.open_calls.get(call_id) if outer is None else outer.nested.get(call_id)
 

@@ -108,7 +108,7 @@ class PostgresAddress(NamedTuple):
 def _host_of(rest: str) -> str:
     """Host, port and database, without user, password and parameters."""
     address, _, parameters = rest.partition("?")
-    # "@" and "?" may be part of a password, and then there is no telling where the password ends.
+    # "@" and "?" may be part of a password, so that its end cannot be determined.
     return "..." if "@" in parameters else address.rpartition("@")[2].lstrip("/")
 
 

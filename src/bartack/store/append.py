@@ -79,7 +79,7 @@ _ID_LIMIT = 240  # bytes; in a JSONL store the id of a session is part of a file
 
 
 class Row(NamedTuple):
-    """One entry as it is stored, with what is stored beside it."""
+    """One entry as it is stored, with the data derived from it."""
 
     seq: int
     id: str
@@ -343,8 +343,8 @@ def take_lease(session_id: str, claim: Claim, now: datetime, held: Lease | None)
 def _is_held(lease: Lease, now: datetime) -> bool:
     """Whether the lease has an owner that may be alive.
 
-    A lease that expires later than it could if it had been renewed just now was made before the clock was set back.
-    When it really expires is unknown, so it counts as expired; the fence protects the session all the same.
+    If a lease has more time left than its duration, the clock was set back after it was taken. When it really expires
+    is unknown, so it counts as expired; the fence still protects the session.
     """
     left_s = (lease.expires_at - now).total_seconds()
     return bool(lease.owner) and 0 < left_s <= lease.ttl_s and not is_dead(lease.holder)

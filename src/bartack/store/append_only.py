@@ -239,7 +239,7 @@ class AppendOnlyStore(ABC):
     async def _rounds(
         self, session_id: str, read: Callable[[], Awaitable[S]], *, is_live: bool = False
     ) -> AsyncGenerator[S, None]:
-        """What `read` returns, again and again; unless there is more at once, after something may have happened."""
+        """Yield what `read` returns, repeatedly: at once if there may be more, otherwise after a wake-up or a poll."""
         with self._followers.registered(session_id, is_live=is_live) as woken:
             while not self._followers.closed:
                 woken.clear()  # before reading: an append during the read sets it again

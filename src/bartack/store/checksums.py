@@ -71,7 +71,7 @@ def split_checksum(line: bytes) -> tuple[bytes, bytes | None]:
 
 
 def seal(text: bytes) -> bytes:
-    """A JSON object that is no entry, with the checksum of itself."""
+    """A JSON object other than an entry, with its own checksum."""
     return with_checksum(text, digest_of(text))
 
 

@@ -1,7 +1,7 @@
-"""What closes a session that comes from elsewhere: results for its open calls, and the ends of its open runs.
+"""Closes a session that was imported or restored: adds results for its open calls, and ends its open runs.
 
-A file that is imported may be from anyone, so nothing in it may act. A backup is one's own, but from the past: what was
-open in it may have been done since.
+An imported file may be from anyone, so nothing in it may act. A backup is trusted but old: work that was open in it may
+have been completed since.
 """
 
 from collections.abc import Iterable, Iterator
@@ -49,7 +49,7 @@ def closing_entries(session_id: str, tail: Tail, closing: Iterable[Closing], sto
 
 
 def closing_facts(work: OpenWork, origin: Origin) -> Iterator[Closing]:
-    """What closes everything that is open. Messages that were queued are withdrawn, unless they are one's own."""
+    """The facts that close everything open. Queued messages of an import are withdrawn; those of a backup are kept."""
     *others, newest = work.branches()
     closed = [one for branch in others for one in _closing_branch(work, branch, origin)]
     yield from closed

@@ -1,4 +1,4 @@
-"""What a database keeps of a session beside its entries, computed again from them, and compared with what is stored.
+"""Recomputes what a database derives from the entries of a session, and compares it with what is stored.
 
 Queries rely on it, so damage to it shows wrong lists, totals, branches and search results although every entry is
 intact. `bartack sessions fsck` finds that.

@@ -137,8 +137,8 @@ _POLL_S = 0.02
 
 
 class WriteLock:
-    """A lock on a lock file: `flock`, or on Windows a lock on one of its bytes, where shared holders exclude each other
-    too and nobody queues."""
+    """A lock on a lock file: `flock`, or on Windows a lock on one of its bytes, where shared locks are exclusive too
+    and waiting is not fair."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

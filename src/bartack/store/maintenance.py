@@ -111,7 +111,7 @@ async def all_sessions(store: SessionStore, *, reserved: bool = False) -> AsyncI
 
 
 async def _guarded(session_id: str | None, inspection: Awaitable[Iterable[Finding]]) -> list[Finding]:
-    """The findings; that the store cannot be read is one too."""
+    """The findings; a store that cannot be read is itself a finding."""
     try:
         return list(await inspection)
     except NotFound:
@@ -261,7 +261,7 @@ async def _close_calls(store: SessionStore, lease: Lease) -> None:
 
 
 async def _close_call(store: SessionStore, lease: Lease, head: str, call: str) -> str:
-    """Append a result, unless the store knows that there was one, which is damaged; the end of the branch after it."""
+    """Append a result, unless the store has recorded one, which is damaged; the end of the branch after it."""
     result = ToolResult(call, INTERRUPTED, is_error=True, error_code=ErrorCode.TOOL_INTERRUPTED)
     try:
         return await _append(store, lease, head, tool_message(result))

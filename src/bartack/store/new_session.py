@@ -24,6 +24,6 @@ async def new_session(store: SessionStore, session_id: str, header: SessionHeade
     try:
         yield True
     except BaseException:
-        with suppress(Conflict, NotFound):  # something was stored in it, or someone else has removed it
+        with suppress(Conflict, NotFound):  # something was stored in it, or another process removed it
             await store.drop_session(session_id, expected_tail=created.id)
         raise

@@ -88,8 +88,8 @@ async def post(
 async def post_from(
     store: SessionStore, session_id: str, fact: Callable[[Iterable[Entry]], Fact], *, entry_id: str | None = None
 ) -> Entry:
-    """Append the fact that follows from all entries of the session, redacted ones included, as they are now: they are
-    read again if others were faster. What `fact` raises is raised here."""
+    """Append the fact that follows from all entries of the session, redacted ones included, as they are now. If
+    others append in the meantime, they are read again. Exceptions from `fact` propagate."""
 
     async def attempt() -> Entry | None:
         tail = await store.tail_of(session_id)
@@ -274,7 +274,7 @@ async def note(store: SessionStore, session_id: str, name: str, data: dict[str, 
 
 
 async def _checked(store: SessionStore, session_id: str, fact: Callable[[RunState], Fact]) -> Entry:
-    """Append the fact that follows from the state of the session, which is read again if others were faster."""
+    """Append the fact computed from the state of the session, which is read again if others append first."""
 
     async def attempt() -> Entry | None:
         tail, state = await load_state(store, session_id)
@@ -284,12 +284,12 @@ async def _checked(store: SessionStore, session_id: str, fact: Callable[[RunStat
 
 
 async def _repeated(session_id: str, attempt: Callable[[], Awaitable[Entry | None]]) -> Entry:
-    """The entry, from as many attempts as it takes, within reason; a retryable `StoreError` after that."""
+    """Repeat the attempt until it returns an entry; a retryable `StoreError` after `_ATTEMPTS`."""
     for _ in range(_ATTEMPTS):
         entry = await attempt()
         if entry is not None:
             return entry
-        await asyncio.sleep(0)  # those who were faster may be tasks of the same loop
+        await asyncio.sleep(0)  # the other writers may be tasks of this event loop
     raise StoreError(f"Session {session_id!r} changes faster than it can be appended to. Try again.", retryable=True)
 
 

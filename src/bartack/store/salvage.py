@@ -69,7 +69,7 @@ def _lacks_blob(text: bytes) -> bool:
 
 
 def _in_place(session_id: str, seq: int, text: bytes, previous: str | None, ids: set[str]) -> Entry:
-    """The entry as far as it can be read, moved to its place."""
+    """What can be read of the entry, moved to its position."""
     entry = read_entry(session_id, seq, text)
     fact = entry.fact
     if isinstance(fact, Custom) and fact.name == UNREADABLE:

@@ -60,7 +60,7 @@ class SessionLog:
     # -- in
 
     def existing(self, batch: Batch) -> Existing:
-        """What `check_append` must know."""
+        """What `check_append` needs."""
         positions = self._all_positions()
         for text in self._texts[self._results_read :]:
             self._index_results(text)
@@ -108,7 +108,7 @@ class SessionLog:
                 self._index_title(position, bytes(envelope.payload))
 
     def _rising(self, seqs: list[int]) -> list[int]:
-        """The seqs of lines that follow; one that is out of order is damaged, and becomes what its place says."""
+        """The seqs of the next lines. One that is out of order is damaged; its position determines it instead."""
         last = self._seqs[-1] if self._seqs else 0
         if seqs == list(range(last + 1, last + 1 + len(seqs))):
             return seqs

@@ -91,7 +91,7 @@ OWN_ATTRIBUTES = MappingProxyType(
         LINK: "what a link points to: resumed_run, the span of the same run before it was interrupted",
         QUEUE_NAME: "the name of the queue that a worker takes jobs from",
         QUEUE_ENGINE: "what the queue runs on: store or dbos",
-        JOB_OUTCOME: "how a job ended: completed, failed, aborted, paused, or again if it is to be continued later",
+        JOB_OUTCOME: "how a job ended: completed, failed, aborted, paused, or again if it will be continued later",
     }
 )
 

@@ -50,7 +50,7 @@ class ModelCallSpan:
             self._set_json(names.TOOL_DEFINITIONS, content.tool_definitions(request.tools))
 
     def received(self, delta: MessageDelta) -> bool:
-        """A delta has arrived; whether the next one is to be reported too, because this is not part of the answer."""
+        """A delta has arrived. Returns whether to report the next one too: until the first delta with content."""
         if isinstance(delta.delta, Start | Usage):
             return True
         if not isinstance(delta.delta, Failed):

@@ -100,7 +100,7 @@ async def requests_of_many_are_stored_once_each(store: SessionStore) -> None:
                     (entry,) = await add(store, "s", user(f"{number}"), lease=lease)
                 except (SessionInUse, LeaseLost) as error:
                     raise AssertionError(f"requests of others must not cost the owner its lease: {error}") from error
-                except Conflict:  # others were faster
+                except Conflict:  # another writer was first
                     continue
                 made.append(entry.id)
                 break

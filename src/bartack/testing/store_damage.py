@@ -69,7 +69,7 @@ async def _check_findings(store: SessionStore) -> None:
 
 async def _check_intact(store: SessionStore, entries: list[Entry]) -> None:
     assert await store.load(_INTACT) == entries, "damage to one session changed another one"
-    assert _INTACT in [info.id for info in (await store.sessions()).items], "an intact session is not listed any more"
+    assert _INTACT in [info.id for info in (await store.sessions()).items], "an intact session is no longer listed"
     hits = [hit.seq for hit in await store.search(f"needle {_INTACT}")]
     assert hits == [3], f"search finds {hits} in an intact session, expected its seq 3"
     await add(store, _INTACT, user("more"))
@@ -77,7 +77,7 @@ async def _check_intact(store: SessionStore, entries: list[Entry]) -> None:
 
 async def _check_damaged(store: SessionStore, entries: list[Entry]) -> None:
     listed = [info.id for info in (await store.sessions()).items]
-    assert _DAMAGED in listed, f"the damaged session is not listed any more, only {listed}"
+    assert _DAMAGED in listed, f"the damaged session is no longer listed, only {listed}"
     for name, found in {
         "entries": {entry.id for entry in await store.entries(_DAMAGED) if entry in entries},
         "load": {entry.id for entry in await store.load(_DAMAGED) if entry in entries},

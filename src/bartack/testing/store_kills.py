@@ -130,7 +130,7 @@ def _batch(session_id: str, tail: Tail, number: int, store: SessionStore) -> tup
 
 
 class _Writer:
-    """A writer process, and what its record says so far."""
+    """A writer process, and the contents of its record so far."""
 
     def __init__(self, open_store: OpenStore, record: Path, sessions: Sequence[str]) -> None:
         self._record = record

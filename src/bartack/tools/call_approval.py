@@ -85,7 +85,7 @@ class CallApproval:
         return verdict
 
     async def _decision(self) -> Decision | None:
-        """The approver's decision; None if there is no approver to ask, or if the session has got a decision."""
+        """The approver's decision; None if there is no approver to ask, or if the session already has a decision."""
         settings, expires_at = self._round.settings, self._question.expires_at
         left = None if expires_at is None else (expires_at - settings.environment.now()).total_seconds()
         if left is not None and left <= 0:
@@ -101,7 +101,7 @@ class CallApproval:
             return Decision("expire", reason=_EXPIRED) if is_late else Decision("deny", reason=error.message)
 
     async def _ask(self, approver: Approver) -> Decision | None:
-        """The approver's decision; None if others were faster, and then the approver is cancelled."""
+        """The approver's decision; None if another process decided first, in which case the approver is cancelled."""
         asking = asyncio.create_task(_answer(approver, self._question))
         elsewhere = asyncio.create_task(self._decided_elsewhere())
         try:
@@ -119,7 +119,7 @@ class CallApproval:
             await self._round.log.changed()
 
     async def _record(self, decision: Decision) -> None:
-        """Record a decision; `Superseded` if the session has got another one in the meantime."""
+        """Record a decision; `Superseded` if another one was stored in the meantime."""
         try:
             fact = decided_fact(self._question, decision)
         except ToolError as error:

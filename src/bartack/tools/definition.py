@@ -38,7 +38,7 @@ NeedsApproval = bool | Callable[[dict[str, Any]], bool | str]
 
 
 async def _nothing(values: dict[str, Any], context: ToolContext) -> None:
-    """What a deferred tool executes whose work is started by whoever reads the call."""
+    """The function of a deferred tool whose work is started by the reader of the call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class ToolDefinition:
     def __post_init__(self) -> None:
         _require(
             isinstance(self.name, str) and bool(self.name),
-            f"A tool needs a name, which is a string; got {self.name!r}.",
+            f"A tool name must be a non-empty string, got {self.name!r}.",
         )
         has_function = self.deferred or self.execute is not _nothing
         _require(has_function, f"Tool {self.name!r} needs a function to execute, unless it is deferred.")

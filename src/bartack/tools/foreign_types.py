@@ -26,7 +26,7 @@ class _AnyInstance(type):
 
 
 class _Foreign(metaclass=_AnyInstance):
-    """A class that stands for a type: its schema, and how to read a value of it."""
+    """A placeholder class for a type: its schema, and how to read a value of it."""
 
     schema_of: Callable[[Definitions], dict[str, Any]]
     value_of: Callable[[Any], Any]

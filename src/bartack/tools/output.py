@@ -131,7 +131,7 @@ def _structured(value: Any) -> dict[str, Any]:
 
 
 def _is_opaque(value: Any) -> bool:
-    """Whether nothing can be told about the value but its type."""
+    """Whether the value has no useful text or data, such as a generator."""
     if isinstance(value, type | Iterator | Coroutine | FunctionType | BuiltinFunctionType):
         return True
     return _has_no_text(value) and isinstance(_built_in(value), str)

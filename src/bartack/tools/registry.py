@@ -117,7 +117,7 @@ class ToolRegistry:
             await asyncio.gather(*(one.open() for one in self.toolsets))
 
     def problem(self, name: str) -> str | None:
-        """Why there is no tool of this name, if a toolset knows."""
+        """Why there is no tool of this name, if a toolset can explain it."""
         return next((problem for one in self.toolsets if (problem := one.problem(name))), None)
 
 

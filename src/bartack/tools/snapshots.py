@@ -70,7 +70,7 @@ class GitSnapshots:
         found = _run(["git", "-C", str(self._root), "rev-parse", *names], safe_environment(os.environ) | _NO_CONFIG)
         top, objects, index = found.splitlines()
         own = Path(tempfile.mkdtemp(prefix="bartack-snapshots-"))
-        self._removal = finalize(self, shutil.rmtree, own, ignore_errors=True)  # also if nobody calls `close`
+        self._removal = finalize(self, shutil.rmtree, own, ignore_errors=True)  # even if `close` is never called
         environment = safe_environment(os.environ) | _NO_CONFIG
         _run(["git", "init", "--quiet", "--bare", str(own)], environment)
         if (self._root / index).is_file():  # so that unchanged files need not be read

@@ -84,11 +84,11 @@ class WriteFailed(Exception):
 
 
 class CallPaused(Exception):
-    """Raised by a tool whose work waits for someone. The call stays open, and the tool is run again on resume."""
+    """Raised by a tool that waits for a decision or a result. The call stays open; on resume, the tool runs again."""
 
 
 class Superseded(Exception):
-    """A fact was not recorded, because something that others added to the session came first."""
+    """A fact was not recorded, because another process added something first that makes it obsolete."""
 
 
 class CallLog(Protocol):
@@ -104,7 +104,7 @@ class CallLog(Protocol):
         """Wait until others have added something."""
 
     def publish(self, question: ApprovalRequired) -> None:
-        """Show a question of a running tool to whoever reads the run's events. It is not stored."""
+        """Publish a question of a running tool as an event of the run. It is not stored."""
 
 
 @dataclass(eq=False)

@@ -44,7 +44,7 @@ _BAD_JSON = "Not executed: the arguments are not a valid JSON object: {}"
 
 
 class ToolRun:
-    """One tool call and how far it has got. `result` is set once."""
+    """One tool call and its progress. `result` is set once."""
 
     def __init__(self, round: ToolRound, open_call: OpenCall) -> None:
         self.call = open_call.call
@@ -116,7 +116,7 @@ class ToolRun:
         return f"{registry.problem(name) or f'Unknown tool {name!r}.'} Available tools: {known}."
 
     async def _passes_hook(self) -> bool:
-        """Whether the call is left to run; the hook may also give its result."""
+        """Whether the call still has to run; the hook may return its result instead."""
         hook = self._settings.before_tool
         if hook is None:
             return True
@@ -217,7 +217,7 @@ class ToolRun:
             self._span = None
 
     async def _execute(self) -> None:
-        """Run the tool until it returns, or fails for good.
+        """Run the tool until it returns or fails permanently.
 
         An exception may be transient. A `ToolError` is meant for the model, unless it is marked as retryable.
         """

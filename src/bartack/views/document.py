@@ -4,9 +4,9 @@ One assistant message is one step: `StepStartPart`, its content, `StepFinishPart
 `ToolPart`, not a separate message. Ids are UUIDs; other ids are mapped to stable UUIDs. What a document cannot
 represent (system messages, failed model calls, approvals, ...) is counted in ``omitted``.
 
-What 003 asks for and a message does not say itself follows from other facts: agent, model and tools of a user message
-from the run that received it, its variant and system prompt from the settings of the session, the path of an answer
-from the runtime. A step ends with the snapshot that the next one begins with, because tools run in between.
+Fields that 003 requires and a message lacks are derived from other facts: agent, model and tools of a user message from
+the run that received it, its variant and system prompt from the settings of the session, the path of an answer from
+the runtime. A step ends with the snapshot that the next one begins with, because tools run in between.
 """
 
 from collections.abc import Iterable, Iterator
@@ -64,7 +64,7 @@ _OMITTED_META = ("response_id", "duration_ms", "bad_args", "koding", "trace", "a
 
 
 class _Setting(NamedTuple):
-    """What holds for a message and is not in it."""
+    """The settings that apply to a message."""
 
     agent: str | None = None
     model: ModelRef | None = None
@@ -75,7 +75,7 @@ class _Setting(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A message and its place."""
+    """A message with its entry and settings."""
 
     entry: Entry
     message: Message

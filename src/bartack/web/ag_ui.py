@@ -45,7 +45,9 @@ async def _run(call: Call) -> Response:
         if continued is not None:
             return continued
     if request.prompt is None:
-        raise PartValidationError("The input has no message to answer, and answers no question.", path="$.messages")
+        raise PartValidationError(
+            "The input contains neither a message to answer nor an answer to an interrupt.", path="$.messages"
+        )
     started = await call.service.start_run(
         call.user,
         session_id,
@@ -99,7 +101,7 @@ async def _connect(call: Call) -> Response:
 
 
 def _settings(request: AgUiRequest) -> dict[str, Any]:
-    """The settings of a run: the tools of the page, and what it tells the model about itself."""
+    """The settings of a run: the tools of the page, and its state and context for the model."""
     tools = [
         ToolDefinition(
             name=spec.name,
@@ -139,7 +141,7 @@ ENDPOINTS = (
         "POST",
         "/api/ag-ui/connect",
         _connect,
-        "Show a thread, and the run that is live in it, to a client of AG-UI.",
+        "Return a thread and its live run as a stream, for a client of AG-UI.",
         body=RunInput,
         max_body=MAX_MESSAGE_BODY,
         media_type="text/event-stream",

@@ -57,7 +57,9 @@ async def _continue(call: Call, session_id: str, request: ChatRequest, version: 
     given = Answers(request.decisions, {ids.get(key, key): output for key, output in request.outputs.items()})
     waiting = [entry for entry in last_run(branch) if given.answers(entry)]
     if not waiting:
-        raise PartValidationError("The last message is not from the user, and answers no question.", path="$.messages")
+        raise PartValidationError(
+            "The last message is neither from the user nor an answer to a pending approval.", path="$.messages"
+        )
     subagents = await open_subagents(call.service, last_run(branch))
     await post_answers(call, session_id, await open_answers(call, session_id, given))
     await call.service.runs.resume(session_id)
@@ -118,7 +120,7 @@ def _rows(prefix: str) -> tuple[Endpoint, ...]:
         ),
         Endpoint("GET", f"{chat}/stream", _resume, "Resume the stream of a chat.", media_type=stream),
         Endpoint("POST", f"{chat}/stop", _stop, "Stop the answer of a chat."),
-        Endpoint("GET", f"{chat}/messages", _messages, "The messages of a chat, for a page that opens it."),
+        Endpoint("GET", f"{chat}/messages", _messages, "Return the messages of a chat, for a page that opens it."),
     )
 
 

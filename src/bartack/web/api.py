@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
+from bartack.app.usage import context_tokens
 from bartack.interop import FORMATS
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
@@ -149,13 +150,13 @@ async def _session(call: Call) -> Any:
         "id": session_id,
         "title": title_in(branch),
         "metadata": header.metadata or {},
-        "created": dump_time(branch[0]),
+        "created": _time_text(branch[0]),
         "state": await call.service.state_of(session_id, tail.entry_id),
         **_source(header),
         "agent": agent,
         "model": f"{info.provider}:{info.model_id}",
         "contextWindow": info.context_window,
-        "contextTokens": _context_tokens(branch),
+        "contextTokens": context_tokens(branch),
         "totals": dump(await store.totals(session_id)),
         "heads": list(await store.heads(session_id)),
         "tail": dump(tail),
@@ -163,19 +164,10 @@ async def _session(call: Call) -> Any:
     }
 
 
-def dump_time(entry: Entry) -> str:
+def _time_text(entry: Entry) -> str:
     """The time of an entry as text."""
     text: str = dump(entry)["timestamp"]
     return text
-
-
-def _context_tokens(branch: Sequence[Entry]) -> int | None:
-    """The size of the last request together with its answer."""
-    for entry in reversed(branch):
-        meta = entry.fact.meta if isinstance(entry.fact, Message) else None
-        if meta is not None and meta.usage is not None:
-            return meta.usage.total_tokens
-    return None
 
 
 async def _entries(call: Call) -> Any:
@@ -256,7 +248,7 @@ async def _run(call: Call) -> Any:
 
 
 async def _pending(call: Call) -> Any:
-    """What waits: approvals, calls whose results are posted from outside, and messages not delivered yet."""
+    """Pending approvals, deferred calls, and messages that have not been delivered."""
     _, state = await load_state(call.service.store, call.session_id)
     approvals = [
         {
@@ -279,13 +271,13 @@ async def _pending(call: Call) -> Any:
 
 
 def _rules(call: Call, question: ApprovalRequired) -> list[dict[str, str]]:
-    """What can be allowed from now on, with the scope to choose it by."""
+    """The rules that would allow this call and similar ones, with the scope of each."""
     rules = rules_for(question) if call.service.runs.obeys_rules else {}
     return [{"scope": scope, "text": rule.text} for scope, rule in rules.items()]
 
 
 async def _request(call: Call) -> Any:
-    """Post a request; a live run acts on it at once, in whichever process it is."""
+    """Post a request. A live run acts on it immediately, in any process."""
     session_id, by = call.session_id, call.user.name
     body: bodies.PostedRequest = call.body
     match body:
@@ -343,7 +335,7 @@ async def _deciding(
 
 async def _new_rule(call: Call, session_id: str, body: bodies.DecideRequest, scope: Scope) -> Rule:
     if not call.service.runs.obeys_rules:
-        raise PartValidationError("Runs are live in workers, which ask about every call.", path="$.always")
+        raise PartValidationError("Rules are not supported for runs that workers execute.", path="$.always")
     if body.decision != "approve" or body.arguments_digest is None:
         raise PartValidationError("always requires the decision approve, and argumentsDigest.", path="$.always")
     _, state = await load_state(call.service.store, session_id)
@@ -383,12 +375,12 @@ async def _events(call: Call) -> Response:
 
 _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
-_HTML = Query("html", "Any value: as the page shows entries, with the Markdown of messages as HTML.")
-_BEFORE = Query("before", "Instead of a cursor: the last entries before the one with this seq.", "integer")
+_HTML = Query("html", "With any value, entries include the rendered HTML of their Markdown, as for the page.")
+_BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer")
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/me", _me, "The user, and the agents they may use."),
+    Endpoint("GET", "/api/me", _me, "Return the user, and the agents they may use."),
     Endpoint("GET", "/api/agents", _agents, "List the agents.", query=PAGE),
     Endpoint("GET", "/api/models", _models, "List the models to choose from.", query=(*PAGE, _AGENT)),
     Endpoint("GET", "/api/tools", _tools, "List the tools of an agent.", query=(*PAGE, _AGENT), items="ToolSpec"),
@@ -419,10 +411,10 @@ ENDPOINTS = (
         "GET",
         f"{_SESSION}/entries/{{entry}}/files/{{number:int}}",
         _content,
-        "The bytes of an image or file.",
+        "Download an image or file.",
         media_type="*/*",
     ),
-    Endpoint("GET", f"{_SESSION}/views/{{view}}", _view, "A view of a branch.", query=(*PAGE, _HEAD)),
+    Endpoint("GET", f"{_SESSION}/views/{{view}}", _view, "Return a view of a branch.", query=(*PAGE, _HEAD)),
     Endpoint(
         "POST",
         f"{_SESSION}/runs",
@@ -431,7 +423,7 @@ ENDPOINTS = (
         body=bodies.RunRequest,
         max_body=MAX_MESSAGE_BODY,
     ),
-    Endpoint("GET", f"{_SESSION}/requests", _pending, "List approvals and messages that wait.", query=PAGE),
+    Endpoint("GET", f"{_SESSION}/requests", _pending, "List pending approvals and queued messages.", query=PAGE),
     Endpoint(
         "POST",
         f"{_SESSION}/requests",
@@ -448,6 +440,6 @@ ENDPOINTS = (
         query=(Query("position", "Start after this event; by default at the first entry."), _HTML),
         media_type="text/event-stream",
     ),
-    Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Ask about every tool call of a session again."),
-    Endpoint("GET", _SESSION, _session, "A session: state, model, usage, branches.", query=(_HEAD,)),
+    Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Remove the approval rules of a session."),
+    Endpoint("GET", _SESSION, _session, "Return a session: state, model, usage, branches.", query=(_HEAD,)),
 )

@@ -196,8 +196,8 @@ def app(
 def _on_stop(end_streams: Callable[[], None]) -> Iterator[None]:
     """Call this when the process is asked to stop, before its own handlers.
 
-    A server of someone else's waits for all connections to close before it ends the lifespan, and live streams do not
-    close by themselves.
+    Other servers wait for all connections to close before they end the lifespan, and live streams do not close by
+    themselves.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -221,14 +221,14 @@ def _on_stop(end_streams: Callable[[], None]) -> Iterator[None]:
 
 
 async def _http_exception(_: Request, error: Exception) -> Response:
-    """Of Starlette, if there is no such path or no such method of it; or of `authorize`."""
+    """Raised by Starlette for an unknown path or method, or by `authorize`."""
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "refused")
     return error_response(HttpError(error.status_code, code, f"{error.detail.rstrip('.')}.", dict(error.headers or {})))
 
 
 def _own_endpoints(access: TokenAccess | Authorize) -> list[Endpoint]:
-    document = Endpoint("GET", "/api/openapi.json", _openapi, "This document.")
+    document = Endpoint("GET", "/api/openapi.json", _openapi, "Return this document.")
     if not isinstance(access, TokenAccess):
         return [document]
     return [
@@ -307,7 +307,7 @@ class _Guarded:
     def _refusal(self, request: Request) -> HttpError | None:
         host = request.headers.getlist("host")
         if len(host) != 1 or not self._hosts.accepts(host[0]):
-            text = "This server is not reached under this name. Name it in hosts, or with --public-url."
+            text = "Unknown host name. Add it to hosts, or pass it as --public-url."
             return HttpError(421, "permission_denied", text)
         origins = request.headers.getlist("origin")
         scheme = request.url.scheme

@@ -113,7 +113,7 @@ class ThinkingRequest(_Body, frozen=True, tag_field="type", tag="thinking"):
 
 
 class RedactRequest(_Body, frozen=True, tag_field="type", tag="redact"):
-    """Hide the content of an entry. A queued message is thereby withdrawn."""
+    """Hide the content of an entry. Redacting a queued message withdraws it."""
 
     entry_id: str
     reason: str | None = None

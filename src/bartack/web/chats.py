@@ -92,7 +92,7 @@ def check_asked(entries: Sequence[Entry], decisions: Iterable[str], path: str) -
     asked = {entry.fact.tool_call_id for entry in entries if isinstance(entry.fact, ApprovalRequired)}
     for call_id in decisions:
         if call_id not in asked:
-            raise PartValidationError(f"Call {call_id!r} has never been awaiting approval.", path=path)
+            raise PartValidationError(f"Call {call_id!r} has never required approval.", path=path)
 
 
 async def open_answers(call: Call, session_id: str, given: Answers) -> Answers:
@@ -111,7 +111,7 @@ async def open_answers(call: Call, session_id: str, given: Answers) -> Answers:
 async def post_answers(call: Call, session_id: str, answers: Answers) -> None:
     """Post answers that the session waits for."""
     store, name = call.service.store, call.user.name
-    # Whoever has been faster since: the stream shows what became of the call.
+    # If someone else has answered since, the stream shows the outcome.
     for call_id, decision in answers.decisions.items():
         with suppress(Conflict, NotFound):
             await requests.decide(store, session_id, call_id, replace(decision, decided_by=name))

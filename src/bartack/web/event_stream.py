@@ -22,7 +22,7 @@ __all__ = ["EventStream", "FrameCache", "frame", "live_frame"]
 _HEARTBEAT_S = 15.0  # proxies close connections that are silent for longer than about half a minute
 _BEAT = b": \n\n"
 _RETRY = b"retry: 1000\n\n"  # how soon a browser connects again, in milliseconds
-_PIECE = 65536  # bytes that are sent at once: what a viewer that does not read keeps in memory, whatever it is sent
+_PIECE = 65536  # bytes that are sent at once, and so the memory that a viewer takes that does not read
 
 
 def frame(event: str, data: Any, position: str | None = None) -> bytes:

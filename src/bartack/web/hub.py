@@ -64,7 +64,7 @@ class LiveHub:
         ring = self._rings.get(session_id)
         if ring is None or ring.ended:
             tail = await self._store.tail_of(session_id)
-            ring = self._rings.get(session_id)  # another viewer may have been faster
+            ring = self._rings.get(session_id)  # another viewer may have created it meanwhile
             if ring is None or ring.ended:
                 ring = self._rings[session_id] = _Ring(self._store, session_id, str(tail.seq))
         ring.viewers += 1

@@ -1,4 +1,4 @@
-"""What the inspector shows: the request of a model call as it was sent, and where the state tables stand."""
+"""Endpoints of the inspector: the request of a model call as it was sent, and the current states of the tables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +57,7 @@ def _model_of(entry: Entry) -> ModelRef | None:
 
 
 def _compacted(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """The last summary in these entries, and which of them it stands for."""
+    """The last summary in these entries, and which of them it replaces."""
     for entry in reversed(entries):
         if isinstance(entry.fact, CompactionSummary):
             kept = entry.fact.first_kept_entry_id
@@ -119,13 +119,13 @@ INSPECT_ENDPOINTS = (
         "GET",
         f"{_SESSION}/entries/{{entry}}/request",
         _request,
-        "The request of a model call, by its answer or failure, and what was left out of it.",
+        "Return the request of a model call, by its answer or failure, and what was left out of it.",
     ),
     Endpoint(
         "GET",
         f"{_SESSION}/states",
         _states,
-        "The state tables, with the current states.",
+        "Return the state tables, with the current states.",
         query=(Query("head", "The last entry of the branch; by default the last entry of the session."),),
     ),
 )

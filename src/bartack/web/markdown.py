@@ -4,7 +4,7 @@ Raw HTML in the Markdown is shown as text. Images are shown as links, because lo
 answer was read. What remains passes a sanitiser that knows only the tags and classes made here.
 
 A growing text is rendered block by block (`GrowingMarkdown`): once a block of CommonMark is followed by another one, it
-does not change any more, so it is rendered once; only the last block is rendered again.
+no longer changes, so it is rendered once; only the last block is rendered again.
 """
 
 from functools import lru_cache

@@ -29,7 +29,7 @@ _ERROR = {
 def openapi_document(endpoints: Iterable[Endpoint], cookie_name: str | None) -> dict[str, Any]:
     """The document, with the schemas of all bodies and of the canonical JSON.
 
-    `cookie_name` is the cookie that stands for the token; None if users are authorized in another way.
+    `cookie_name` is the cookie that replaces the token; None if users are authorized in another way.
     """
     rows = tuple(endpoints)
     bodies = [row.body for row in rows if row.body is not None]

@@ -1,4 +1,4 @@
-"""What the page needs beside the API: its files, and live events with rendered Markdown.
+"""What the page needs in addition to the API: its files, and live events with rendered Markdown.
 
 An ``entry`` has its canonical JSON and, for each text in it, the HTML of its blocks. While an answer arrives, an
 ``answer`` has what is new in each of its parts: the blocks that are finished now, and the HTML of the one that grows.
@@ -199,7 +199,7 @@ class _GrowingCall(_GrowingPart):
 
 
 def _part_of(part: Part) -> _GrowingPart:
-    """A part of which some has arrived before."""
+    """A part that has begun to arrive."""
     made: _GrowingPart
     match part:
         case Thinking():

@@ -1,8 +1,8 @@
 """`QueuedRuns`: a server that hands its runs to workers.
 
-A prompt becomes a job, and so does whatever lets a paused run continue. Viewers notice no difference: they follow the
-session, wherever its run is live. A run that needs something of the request itself, such as tools of the client, is
-live in the server as before.
+A prompt becomes a job, and so does any request that lets a paused run continue. Viewers notice no difference: they
+follow the session, wherever its run is live. A run that depends on the request itself, such as one with client-side
+tools, stays in the server.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class QueuedRuns(ServerRuns):
         )
 
     async def resume(self, session_id: str, **settings: Any) -> bool:
-        """Enqueue a job for what is to be done in a session; False if there is nothing."""
+        """Enqueue a job for the open work of a session; False if there is none."""
         tail, state = await load_state(self._store, session_id)
         last = job_of(state.metadata)
         if settings or (state.run_id is not None and last is None):  # a run that is live in a server

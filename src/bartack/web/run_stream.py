@@ -1,9 +1,9 @@
-"""A run as a response in the words of a protocol, from `follow` to the last frame.
+"""A run as a streaming response in the format of a protocol, up to its last frame.
 
-The run belongs to the server: a viewer that leaves does not stop it. However the stream ends, the client learns how:
-the run ended, it waits for someone, the server is about to stop, or the store failed.
+The run belongs to the server: a viewer that leaves does not stop it. The last frame states how the stream ended:
+the run ended, it awaits a decision or a result, the server is stopping, or the store failed.
 
-Sub-agents work in sessions of their own. A stream follows these as well while their calls are open.
+Sub-agents work in separate sessions, which a stream follows too while their calls are open.
 """
 
 import asyncio

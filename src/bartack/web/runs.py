@@ -51,7 +51,7 @@ _RELEASE_S = (0.02, 0.05, 0.1, 0.3, 0.6)  # between the end of a run and the rel
 _LATE = 50  # entries that a session may get while a run ends
 _REQUESTS = (MessageQueued, ApprovalDecided, ResultPosted, AbortRequested)
 _JOURNAL_MS = 120  # how often an answer that is arriving becomes visible to viewers
-_CLOCKS = timedelta(minutes=10)  # by which the clocks of the machines may differ that add entries
+_CLOCKS = timedelta(minutes=10)  # tolerated difference between the clocks of machines that add entries
 
 _log = logging.getLogger("bartack.web")
 
@@ -190,8 +190,8 @@ class ServerRuns:
         await self._take_up(run.session_id)
 
     async def _take_up(self, session_id: str) -> None:
-        """Act on what was requested after a run had read its session for the last time, and before it released it:
-        whoever requested that, here or in another process, found the session in use."""
+        """Act on requests posted between a run's last look at its session and its release of the lease: to those who
+        posted them, the session was still in use."""
         try:
             tail = await self._store.tail_of(session_id)
             last = await self._store.entries(session_id, after_seq=max(0, tail.seq - _LATE))
@@ -289,7 +289,7 @@ def _observed(agent: Agent[Any, Any]) -> LoopConfig:
 
 
 def has_work(state: RunState, store: SessionStore) -> bool:
-    """Whether resuming has any effect. A run whose calls all wait for someone would only pause again."""
+    """Whether resuming has any effect. A run whose calls all await a decision or a result would only pause again."""
     if state.run_id is None:
         return bool(state.inbox)
     if state.abort is not None or not state.open_calls:
@@ -298,7 +298,7 @@ def has_work(state: RunState, store: SessionStore) -> bool:
 
 
 def _is_waiting(call: OpenCall, now: datetime) -> bool:
-    """Whether nothing can be done about a call before someone decides about it, or posts its result."""
+    """Whether a call can only continue once it is decided, or its result is posted."""
     if call.is_deferred:
         return call.posted is None
     if call.is_paused:

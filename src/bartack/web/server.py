@@ -120,7 +120,7 @@ async def serve(app: WebApp, address: Address, listener: socket.socket, on_ready
 
 
 class _Server(uvicorn.Server):
-    """Drains before it stops accepting connections, so that viewers learn why and requests get an answer."""
+    """Drains before it stops accepting connections, so that streams end properly and requests get an answer."""
 
     def __init__(self, config: uvicorn.Config, app: WebApp, on_ready: Callable[[], None]) -> None:
         super().__init__(config)

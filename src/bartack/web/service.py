@@ -50,7 +50,7 @@ class StartedRun(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """What a list of sessions shows of one, as far as it follows from the entries up to this one."""
+    """Data about a session for lists, computed from its entries up to `tail`."""
 
     tail: str
     state: str

@@ -20,4 +20,4 @@ async def _workers(call: Call) -> Any:
     return {**shown, "isUsed": service.has_workers or bool(status.workers)}
 
 
-WORKERS_ENDPOINTS = (Endpoint("GET", "/api/workers", _workers, "The workers, and the runs that wait for them."),)
+WORKERS_ENDPOINTS = (Endpoint("GET", "/api/workers", _workers, "Return the workers, and the live and waiting runs."),)

@@ -208,7 +208,7 @@ class Worker:
 
     async def _keep_observing(self, telemetry: WorkerMetrics) -> None:
         while True:
-            with suppress(StoreError):  # the next sign of life says so
+            with suppress(StoreError):  # the next heartbeat reports it
                 telemetry.queue_observed(await self._queue.status(), self._queue.engine)
             await asyncio.sleep(_OBSERVE_S)
 
@@ -241,7 +241,7 @@ class Worker:
         try:
             await deliver_scheduled(self._store, job)
             return await self._run(job)
-        except NothingToResume:  # whoever had it before has ended the run
+        except NothingToResume:  # the previous worker has ended the run
             return _Done("completed")
         except SessionInUse as error:  # by a run that is not a worker's, or by a worker that is gone
             return _Done("again", min(max(error.expires_in_s, 0.1), _IN_USE_S))

@@ -1,5 +1,5 @@
-"""Commands of the chat that reach outside it: to files, the editor, the clipboard and the browser; and chats that are
-heard instead of seen."""
+"""Commands of the chat that reach outside it: to files, the editor, the clipboard and the browser; and chats for
+screen readers."""
 
 import base64
 import re

@@ -96,7 +96,7 @@ def test_an_overwritten_file_is_shown_as_a_diff_with_context() -> None:
     assert '"mode": 3' in text
 
 
-def test_an_edit_that_would_fail_says_why() -> None:
+def test_an_edit_that_would_fail_shows_the_reason() -> None:
     text = change_text(FileChange("a.txt", "x\n", "x\n", "The text to replace was not found"))
     assert "  a.txt\n  The text to replace was not found\n" in text
     assert "no change" in change_text(FileChange("a.txt", "x\n", "x\n"))

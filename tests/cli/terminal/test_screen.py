@@ -57,6 +57,13 @@ from tests.cli.terminal.scripted_run import CASES, MARKDOWN, play
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 REQUEST = ApprovalRequired("c1", "run_command", {"command": "rm -r build"})
+LAST_WORDS = {
+    "markdown": "the docs",
+    "code": "Done with it.",
+    "text": "Paragraph 059",
+    "tools": "All done.",
+    "hostile": "code",
+}
 OURS = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*A|2K|\?25[lh])|\r(?=\x1b\[2K)")  # all sequences that a screen may send
 
 
@@ -468,6 +475,9 @@ def test_the_window_can_be_resized() -> None:
         watched.show(*deltas(TextDelta("more ")), running("c1", "look", {"at": "here"}))
     watched.show(completed("c1", "look", {"at": "here"}, "seen"))
     watched.screen.close()
+    text = CODES.sub("", written(watched.console))
+    assert '✓ look at="here"' in text
+    assert text.endswith("  seen\n")
 
 
 # -- safety
@@ -508,7 +518,9 @@ async def test_a_hostile_answer_is_reduced_to_its_text() -> None:
 
 @pytest.mark.parametrize("case", sorted(CASES))
 async def test_whole_runs_are_shown(case: str) -> None:
-    await play(case, console_of(40), thinking=True)
+    console = console_of(40)
+    await play(case, console, thinking=True)
+    assert LAST_WORDS[case] in OURS.sub("", written(console))
 
 
 def test_every_event_is_accepted() -> None:
@@ -519,7 +531,7 @@ def test_every_event_is_accepted() -> None:
         completed("new", "", {"a": float("inf"), "b": None, "c": {"d": ["\ud800"]}}, "x"),
         ApprovalRequested(REQUEST),
     ]
-    shown(odd)
+    assert "✓" in shown(odd)
 
 
 # -- other terminals

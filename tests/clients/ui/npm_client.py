@@ -30,7 +30,7 @@ class NpmClient:
         self._process.stdin.write(json.dumps(value).encode() + b"\n")
 
     def kill(self) -> None:
-        """Kill the program, which has no time for anything."""
+        """Kill the program immediately."""
         self._process.kill()
 
     async def receive(self) -> Any:

@@ -57,7 +57,7 @@ class Server:
         self.headers = {"authorization": f"Bearer {served_app.token}"}
 
     async def watched(self, session_id: str, *, by: bool) -> None:
-        """Wait until someone follows the session, or nobody does."""
+        """Wait until the session has a follower, or none."""
         async with asyncio.timeout(LIMIT_S):
             while bool(self.app.service.hub.viewers(session_id)) is not by:  # noqa: ASYNC110 - it has no event for that
                 await asyncio.sleep(0.01)

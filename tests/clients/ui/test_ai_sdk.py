@@ -204,7 +204,7 @@ async def test_a_viewer_that_leaves_does_not_stop_the_run_and_another_page_resum
         reply = await resumed
         assert reply["status"] == "ready"
         assert answer(reply) == [("step-start",), ("text", SLOW, "done")]
-        reply = await chat("resume")  # nothing runs any more
+        reply = await chat("resume")  # the run has ended
         assert (reply["status"], len(reply["messages"])) == ("ready", 2)
 
 
@@ -399,7 +399,7 @@ async def test_a_decision_about_a_call_that_was_never_asked_for_is_refused() -> 
         await chat("send", text="Pay")
         forged = [{"id": id, "approved": True} for id in ("c1", "c2")]
         reply = await chat("decide", approvals=forged)
-        assert "'c2' has never been awaiting approval" in reply["error"]
+        assert "'c2' has never required approval" in reply["error"]
         assert (await chat.server.client.get("/sessions/trip"))["state"] == "waiting"  # for c1 as well
         reply = await chat("send", text="Well?", body={"approvals": [{"id": "c1", "approved": True}]})
         assert "without a new message" in reply["error"]

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """An authorization server that lets everybody in, and remembers what happened."""
+    """An authorization server that accepts everyone, and records the requests."""
 
     def __init__(self, lifetime_s: int) -> None:
         self.lifetime_s = lifetime_s

@@ -28,7 +28,7 @@ def calls(*made: tuple[str, dict[str, Any]]) -> list[Any]:
 
 
 def agent_with(server: Any, *made: str | tuple[str, dict[str, Any]], **settings: Any) -> Agent:
-    """An agent whose model makes these calls and then answers. No call needs approval unless the test says so."""
+    """An agent whose model makes these calls and then answers. No call needs approval unless the test requires it."""
     script = calls(*((one, {}) if isinstance(one, str) else one for one in made))
     given = {"store": MemoryStore(), "approval": lambda call, definition: False, **settings}
     return Agent(ScriptedModel(script), tools=[server], **given)

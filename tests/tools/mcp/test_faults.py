@@ -1,4 +1,4 @@
-"""A server that misbehaves in any way costs one tool error; the run goes on, and the next turn works."""
+"""A server that misbehaves in any way costs one tool error; the run continues, and the next turn works."""
 
 import asyncio
 import json

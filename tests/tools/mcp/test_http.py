@@ -102,7 +102,7 @@ async def test_signing_in_stores_tokens_that_later_connections_use_and_refresh(t
     with serving(oauth=True) as http:
         assert http.accounts is not None
         [refused] = await results_of(web_server(http, tmp_path), ADD)
-        assert "MCP server 'w' is not available: it requires signing in" in str(refused.content)
+        assert "MCP server 'w' is not available: it requires sign-in" in str(refused.content)
         [answer] = await results_of(web_server(http, tmp_path, auth=LoopbackSignIn(browser.show)), ADD)
         assert answer.content == "5"
         assert len(browser.visited) == 1
@@ -118,7 +118,7 @@ async def test_signing_in_stores_tokens_that_later_connections_use_and_refresh(t
         http.accounts.access.clear()
         http.accounts.refresh.clear()
         [revoked] = await results_of(web_server(http, tmp_path), ADD)
-        assert "it requires signing in" in str(revoked.content)
+        assert "it requires sign-in" in str(revoked.content)
 
 
 def expire(path: Path) -> None:

@@ -32,6 +32,18 @@ def test_text_of_a_server_has_no_terminal_control(text: str) -> None:
     once.encode()  # no lone surrogates
 
 
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [
+        ("Adds.\n\n\tTwo numbers: é, 日本.", "Adds.\n\n\tTwo numbers: é, 日本."),
+        ("zero\u200b width, \u202eright to left", "zero width, right to left"),
+        ("tags\U000e0068\U000e0069\nprivate\ue000", "tags\nprivate"),
+    ],
+)
+def test_invisible_characters_are_removed_from_descriptions(text: str, visible: str) -> None:
+    assert visible_prose(text) == visible
+
+
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_names_of_tools_are_accepted_by_every_provider_and_differ(first: str, second: str) -> None:
     one = tool_name("server_", first)

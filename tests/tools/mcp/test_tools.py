@@ -202,7 +202,7 @@ async def test_results_become_parts_and_lose_terminal_control(tmp_path: Path) ->
     text, image, broken, audio, link, inside, about, again = shown.content
     assert text == Text("look")
     assert isinstance(image, Image)
-    assert image.mime_type == "image/png"  # by its content, not by what the server says
+    assert image.mime_type == "image/png"  # by its content, not by what the server claims
     assert broken == Text("[image: the server sent data that is not valid base64]")
     assert audio == FileRef("audio", data=b"RIFF", mime_type="audio/wav", size=4)
     assert link == Text("[Resource a.txt (file:///a.txt, text/plain)]")
@@ -222,7 +222,7 @@ async def test_structured_content_is_kept_as_data_next_to_the_text(tmp_path: Pat
 
 
 async def test_structured_content_is_checked_against_the_output_schema(tmp_path: Path) -> None:
-    blocking = {"degrees": 1, "at": "a" * 60 + "!"}  # takes Python's `re` longer than anybody waits
+    blocking = {"degrees": 1, "at": "a" * 60 + "!"}  # takes Python's `re` practically forever
     given = [{"degrees": 21.5}, {"degrees": 99}, {"celsius": 1}, blocking]
     calls = [("f_measure", {"text": json.dumps(one)}) for one in given]
     good, hot, other, blocked = await results_of(fault_server(tmp_path), *calls)
@@ -310,7 +310,7 @@ async def test_what_is_not_enabled_is_not_offered_to_the_server(tmp_path: Path) 
         assert "not supported" in str(refused.content)
 
 
-async def test_roots_are_told_to_the_server(tmp_path: Path) -> None:
+async def test_roots_are_announced_to_the_server(tmp_path: Path) -> None:
     [result] = await results_of(fault_server(tmp_path, roots=[tmp_path]), "f_roots")
     assert json.loads(str(result.content))["roots"][0]["uri"] == tmp_path.as_uri()
 

@@ -62,7 +62,7 @@ class Approvals:
         return self._policy(call, definition)
 
     def is_required(self, definition: ToolDefinition) -> bool:
-        """Whether calls of this tool need approval, as far as that does not depend on their arguments."""
+        """Whether calls of this tool need approval, judged without their arguments."""
         return bool(self.policy(ToolCall("any", definition.name, {}), definition))
 
     def _rule_for(self, tool: str, arguments: Mapping[str, Any], digest: str | None) -> Rule | None:

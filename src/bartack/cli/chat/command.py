@@ -370,7 +370,7 @@ async def _prompt_loop(conversation: Conversation, keyboard: Keyboard, pastes: P
 
 
 async def _handle(conversation: Conversation, line: str, pastes: Pastes) -> str:
-    """Run the command or send the message; gives the text to start the next prompt with. A folded paste is never a
+    """Run the command or send the message; returns text to start the next prompt with. A folded paste is never a
     command."""
     whole = pastes.unfolded(line)
     try:

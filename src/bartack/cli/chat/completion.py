@@ -15,7 +15,7 @@ Offers = Iterable[tuple[str, str]]  # what can be inserted, and what it means
 
 
 class Completed(NamedTuple):
-    """A command: its summary, and a function that gives the arguments it can have."""
+    """A command: its summary, and a function that returns the arguments it can have."""
 
     summary: str
     arguments: Callable[[], Awaitable[Offers]]

@@ -350,7 +350,7 @@ class Conversation:
             if run.status is AgentStatus.IDLE:  # there was nothing to resume: another process has finished it
                 await self._show_added()
             await self._update_usage()
-        except BartackError as error:  # the answer is there nevertheless
+        except BartackError as error:  # the answer is complete anyway
             self.show_error(error)
         return True
 

@@ -69,18 +69,18 @@ class Draft:
                 self._buffer.insert_text(press.data)
 
     def take(self) -> str | None:
-        """Remove and give the message that was queued first."""
+        """Remove and return the message that was queued first."""
         return self.queued.pop(0) if self.queued else None
 
     def take_all(self) -> str:
-        """Remove and give everything as one text to edit."""
+        """Remove and return everything as one text to edit."""
         texts = [*self.queued, *([self.text] if self._buffer.text else [])]
         self.queued.clear()
         self._buffer.reset()
         return "\n".join(texts)
 
     def take_text(self) -> str:
-        """Remove and give the text that was not queued."""
+        """Remove and return the text that was not queued."""
         text = self.text
         self._buffer.reset()
         return text

@@ -56,8 +56,8 @@ class Keyboard:
         pastes: Pastes,
         theme: Callable[[], str],
     ) -> None:
-        """`symbol` starts the prompt, and `status` gives the line below it. `keys` have an effect at the prompt, and
-        `theme` gives the name of the current theme."""
+        """`symbol` starts the prompt, and `status` returns the line below it. `keys` have an effect at the prompt, and
+        `theme` returns the name of the current theme."""
         style = DynamicStyle(lambda: _style(theme()))
         self.draft = Draft(pastes)
         self._is_listening = False  # between prompts
@@ -253,7 +253,7 @@ def prompt_keys(
     paste_image: Callable[[], str | None],
     pastes: Pastes,
 ) -> KeyBindings:
-    """The keys of the chat at its prompt. `paste_image` gives the mention of the image in the clipboard."""
+    """The keys of the chat at its prompt. `paste_image` returns the mention of the image in the clipboard."""
     keys = KeyBindings()
 
     @keys.add("c-o")

@@ -49,7 +49,7 @@ class Picker:
         preview: Callable[[str], Awaitable[list[str]]],
         search: Callable[[str], Awaitable[set[str]]],
     ) -> None:
-        """`preview` gives the lines of a session, `search` the ids of the sessions whose messages have these words."""
+        """`preview` returns the lines of a session, `search` the ids of sessions whose messages contain these words."""
         self._sessions = list(sessions)
         self._preview = preview
         self._search = search
@@ -98,7 +98,7 @@ class Picker:
     # -- the screen
 
     async def choose(self, source: Input, output: Output) -> str | None:
-        """Show the list; gives the id of the chosen session, or None."""
+        """Show the list; returns the id of the chosen session, or None."""
         size = output.get_size
 
         def list_text() -> StyleAndTextTuples:

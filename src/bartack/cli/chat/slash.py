@@ -64,7 +64,7 @@ async def _no_arguments(chat: Conversation) -> Offers:
 
 
 class SlashCommand(NamedTuple):
-    """Its line in /help, the function that runs it, which may give the text for the next prompt, and what Tab offers
+    """Its line in /help, the function that runs it, which may return text for the next prompt, and what Tab offers
     after it."""
 
     summary: str
@@ -76,7 +76,7 @@ async def arguments_of(chat: Callable[[], Conversation], name: str) -> Offers:
     """The arguments that a command can have now."""
     try:
         return await COMMANDS[name].arguments(chat())
-    except BartackError:  # no store, or no session any more
+    except BartackError:  # the store or the session is gone
         return ()
 
 
@@ -86,7 +86,7 @@ def is_command(line: str) -> bool:
 
 
 async def run_command(chat: Conversation, line: str) -> str | None:
-    """Run the command; gives the text to start the next prompt with, if any."""
+    """Run the command; returns the text to start the next prompt with, if any."""
     word, *rest = line.split(maxsplit=1)
     command = COMMANDS.get(word)
     if command is None:

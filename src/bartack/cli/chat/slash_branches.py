@@ -97,7 +97,7 @@ def _entries_of(branch: Sequence[Entry], before: str) -> list[Entry]:
 
 
 async def _restore_files(chat: Conversation, entries: Sequence[Entry]) -> str:
-    """Give the files that these entries changed their content from before, and say what was done."""
+    """Restore the files that these entries changed to their previous content, and print the outcome."""
     points = checkpoints_in(entries)
     text = ""
     if points:

@@ -64,7 +64,7 @@ class Printer:
 
 
 class LiveArea(RenderHook):
-    """Shows the last lines that `draw` gives, below everything printed."""
+    """Shows the last lines that `draw` returns, below everything printed."""
 
     def __init__(self, console: Console, draw: Callable[[], list[Line]]) -> None:
         self._console = console

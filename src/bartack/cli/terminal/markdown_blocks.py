@@ -85,7 +85,7 @@ class _Item:
 
 
 class BlockSplitter:
-    """Takes text in pieces and gives blocks as they are finished."""
+    """Takes text in pieces and returns blocks as they are completed."""
 
     def __init__(self) -> None:
         self._partial: list[str] = []  # of the incomplete line
@@ -112,7 +112,7 @@ class BlockSplitter:
         return Block("text", self.rest)
 
     def feed(self, text: str) -> list[Block]:
-        """Add text and give the blocks that it finishes."""
+        """Add text and return the blocks that it completes."""
         *whole, partial = text.split("\n")
         for line in whole:
             self._partial.append(line)
@@ -123,7 +123,7 @@ class BlockSplitter:
         return self._take()
 
     def finish(self) -> list[Block]:
-        """End the text and give the rest as blocks."""
+        """End the text and return the rest as blocks."""
         partial = "".join(self._partial)
         self._partial = []
         if partial:

@@ -76,7 +76,7 @@ def _tidy(line: Iterable[Segment], encoding: str) -> Line:
 
 
 def highlighted(console: Console, code: Sequence[str], language: str, *, after: Sequence[str] = ()) -> list[Text]:
-    """The code, highlighted as the theme wants it; `after` are the lines before it, which decide whether a string or
+    """The code, highlighted according to the theme; `after` are the lines before it, which decide whether a string or
     comment is open."""
     whole = [safe_text(line).replace("\n", " ") for line in (*after, *code)]
     theme = code_theme(console)

@@ -101,7 +101,7 @@ class Screen(ABC):
             self._print_call(call)
 
     def toggle_thinking(self) -> bool:
-        """Switch between a summary of thinking and its full text; gives whether it is the full text now."""
+        """Switch between a summary of thinking and its full text; returns whether it is the full text now."""
         self._thinking.is_expanded = not self._thinking.is_expanded
         return self._thinking.is_expanded
 

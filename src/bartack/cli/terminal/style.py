@@ -114,8 +114,8 @@ Display = Literal["full", "plain", "screen-reader"]
 
 
 class ChatConsole(Console):
-    """A console that knows how the user wants to read: with a live area and colors, as plain text that is only
-    appended, or that with words instead of symbols."""
+    """A console with the user's choice of display: with a live area and colors, as plain text that is only appended, or
+    as plain text with words instead of symbols."""
 
     def __init__(self, *, display: Display = "full", theme_name: str = DEFAULT_THEME, **settings: Any) -> None:
         super().__init__(theme=Theme({**THEME.styles, **THEMES[theme_name]}), **settings)
@@ -140,7 +140,7 @@ def prompt_styles(theme_name: str) -> dict[str, str]:
 
 
 def is_plain(console: Console) -> bool:
-    """Whether text is only appended: because the terminal can do no more, or the user wants it so."""
+    """Whether text is only appended: because of the terminal's capabilities, or the user's choice."""
     is_asked_for = isinstance(console, ChatConsole) and console.display != "full"
     return is_asked_for or console.is_dumb_terminal or not console.is_terminal
 

@@ -53,7 +53,7 @@ class ThinkingTracker:
         return True
 
     def end(self) -> str | None:
-        """End the block and give one line about it; None for a short block without text, which providers also send."""
+        """End the block and return one line about it; None for a short block without text, as some providers send."""
         seconds, was_active = self.seconds, self.is_active
         self._started_at = None
         if not was_active or (not self.text and seconds < 1):

@@ -34,7 +34,7 @@ _SHORTEST = 0.05  # seconds; a shorter duration is not shown
 
 
 class TrackedCall:
-    """One tool call, as far as it is known."""
+    """The known state of one tool call."""
 
     def __init__(self, call_id: str, name: str, now: float, *, by_provider: bool = False) -> None:
         self.id = call_id
@@ -115,7 +115,7 @@ class CallTracker:
                 pass
 
     def observe_inner(self, event: SubagentEvent) -> TrackedCall | None:
-        """Take an event of a sub-agent; gives its call if that changed its state."""
+        """Take an event of a sub-agent; returns its call if the event changed the call's state."""
         call = self._open.get(event.tool_call_id)
         if call is None:
             return None
@@ -149,7 +149,7 @@ class CallTracker:
                 self._open[call.id] = call
 
     def update(self, call_id: str, name: str, state: ToolState) -> TrackedCall | None:
-        """Set the state of a call and give the call; None if it already had a result."""
+        """Set the state of a call and return the call; None if it already had a result."""
         if call_id in self._done:
             return None
         call = self._open.get(call_id)
@@ -168,11 +168,11 @@ class CallTracker:
         return call
 
     def drop_unwritten(self) -> list[TrackedCall]:
-        """Remove and give the calls that the model did not finish writing; they will never run."""
+        """Remove and return the calls that the model did not finish writing; they will never run."""
         return [self._close(call) for call in self.open if call.state is None]
 
     def drop_all(self) -> list[TrackedCall]:
-        """Remove and give all calls without a result."""
+        """Remove and return all calls without a result."""
         return [self._close(call) for call in self.open]
 
     def _close(self, call: TrackedCall) -> TrackedCall:

@@ -161,8 +161,8 @@ FAILED_FINISHES = frozenset({"error", "network_error", "insufficient_system_reso
 def usage_in(raw: Any, *, reasoning_apart: bool = False) -> Usage | None:
     """The tokens of a `usage` object, or None if it has no counts.
 
-    `reasoning_apart` says that `completion_tokens` does not include reasoning, for vendors known to count it so. A
-    total that is the sum of all three counts says it, too.
+    With `reasoning_apart`, `completion_tokens` does not include reasoning, as with some vendors. This is also assumed
+    if the total is the sum of all three counts.
     """
     if not isinstance(raw, dict):
         return None
@@ -199,7 +199,7 @@ def _count(holder: Any, *names: str) -> int | None:
 def _cost(raw: dict[str, Any]) -> float | None:
     """US dollars: a number from OpenRouter, an object from Perplexity, ten-billionths from xAI.
 
-    Azure sends Grok's ticks as 0, because it bills by other means (reported, not recorded): that is no price.
+    Azure sends Grok's ticks as 0, because it bills by other means (reported, not recorded): that is not a price.
     """
     cost, ticks = raw.get("cost"), amount(raw.get("cost_in_usd_ticks"))
     if cost is None and ticks:

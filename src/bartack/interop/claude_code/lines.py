@@ -31,7 +31,7 @@ class Line:
 
     @property
     def has_null_parent(self) -> bool:
-        """Whether the line says that it follows no other; lines of other programs may not say anything."""
+        """Whether the line explicitly has no parent; in files of other programs, the field may be missing."""
         return self.parent is None and "parentUuid" in self.json
 
     @property

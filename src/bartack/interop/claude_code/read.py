@@ -272,7 +272,7 @@ class _Conversation:
         self._add([line], facts, is_turn=bool(facts))
 
     def _facts_of(self, line: Line) -> list[Fact]:
-        """What an attachment says that a person wrote or chose; all others are injected by the program itself."""
+        """The facts of an attachment that a person wrote or chose; the program itself injects all others."""
         attachment = line.json.get("attachment")
         if line.kind == "attachment/queued_command" and isinstance(attachment, dict):
             is_notice = text_in(attachment, "commandMode") == "task-notification"

@@ -1,7 +1,7 @@
 """Events of Codex as items of the Responses API, for files that have no items of their own.
 
-Such files have what was shown on the screen, and not what the model received: no reasoning that could be sent back, and
-of tools only those that events tell about.
+Such files contain what was shown on the screen, not what the model received: no reasoning that could be sent back, and
+only the tools that events report.
 """
 
 import json

@@ -19,7 +19,7 @@ from bartack.nouns.messages import Message, Meta
 
 __all__ = ["GEMINI_WRITER"]
 
-_ANSWER = "Got it. Thanks for the additional context!"  # what the program lets the model answer to a summary
+_ANSWER = "Got it. Thanks for the additional context!"  # the model's answer that the program adds after a summary
 _NO_COMMAND = "\u200b"  # a space without width
 _SUBJECT = re.compile(r"\*\*(.+?)\*\* (.*)", re.DOTALL)
 

@@ -15,7 +15,7 @@ from bartack.nouns.messages import Message
 __all__ = ["QWEN_WRITER"]
 
 _VERSION = "0.15.10"  # whose lines these are
-_ANSWER = "Got it. Thanks for the additional context!"  # what the program lets the model answer to a summary
+_ANSWER = "Got it. Thanks for the additional context!"  # the model's answer that the program adds after a summary
 
 
 def write(outgoing: Outgoing) -> Written:

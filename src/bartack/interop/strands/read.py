@@ -1,7 +1,7 @@
 """Transcripts of strands-agents: the folders of its `FileSessionManager`, and snapshots.
 
 A session is a folder with a file for each message of each agent, numbered from 0. Messages are those of Bedrock's
-Converse API, whatever the model was; which one it was is not stored. The state of the conversation manager says how
+Converse API for every model; which model it was is not stored. The state of the conversation manager records how
 many messages are no longer sent, and what summary takes their place. It changes all the time, so it comes last.
 """
 

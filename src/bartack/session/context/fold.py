@@ -64,7 +64,7 @@ class ContextFold:
 
     @classmethod
     def of_branch(cls, entries: Sequence[Entry], outlines: Sequence[Outline]) -> Self:
-        """The fold of one branch, of which only the entries are read that are relevant now."""
+        """The fold of one branch, which reads only the entries that are still relevant."""
         fold = cls()
         relevant = relevant_entries(entries, outlines)
         pushed = set(relevant)

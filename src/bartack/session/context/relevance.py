@@ -32,7 +32,7 @@ _SETTINGS = {
 
 
 def relevant_entries(entries: Sequence[Entry], outlines: Sequence[Outline]) -> list[int]:
-    """The indexes of the entries to fold, in order; folding them gives what folding all entries gives."""
+    """The indexes of the entries to fold, in order; folding them has the same result as folding all entries."""
     first = _first_kept(entries, outlines)
     relevant: list[int] = []
     settings: dict[str, list[int]] = {}  # before `first`

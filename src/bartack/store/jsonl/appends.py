@@ -108,7 +108,7 @@ class WritableFile(SessionFile):
         self._pending.clear()
         try:
             if data:
-                if self.state is None or not self.state.is_current:  # a reader must know that someone is writing
+                if self.state is None or not self.state.is_current:  # readers must see that a write is in progress
                     write_state(self.state_path, replace(self.state or State(boot=""), boot=boot_id()))
                 self._append(data)
             self._write_state()

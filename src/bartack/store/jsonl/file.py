@@ -97,7 +97,7 @@ class SessionFile:
 def confirmed_size(descriptor: int, size: int, state: State | None) -> int:
     """How much of the file the state confirms: up to the line that has its checksum.
 
-    That is elsewhere than recorded if someone has edited the file.
+    If the file was edited, that is not the recorded size.
     """
     if state is None or not state.size:
         return 0

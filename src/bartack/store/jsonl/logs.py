@@ -1,7 +1,7 @@
 """`FileLogs`: the sessions in a folder, for readers, and `WritableLogs`, for the writer.
 
 Lists and totals read the summary that is kept with the state of each session, and no session file. Search reads the
-files, but looks closer only into those in which each word of the query occurs somewhere.
+files, but parses only those that contain every word of the query.
 """
 
 import os

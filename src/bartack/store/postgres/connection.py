@@ -205,7 +205,7 @@ class Database:
     def _read_ended(self, task: "asyncio.Task[Any]") -> None:
         self._reads.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: a caller that was cancelled does not ask for it
+            task.exception()  # retrieved, because a cancelled caller does not
 
     async def _attempted(self, work: Callable[[Connection], Awaitable[T]], doing: str, *, tries: int) -> T:
         while True:

@@ -1,4 +1,4 @@
-"""What an append must know and what it inserts, for whole groups of appends: one statement each."""
+"""What an append looks up and what it inserts, for whole groups of appends: one statement each."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -92,7 +92,7 @@ SELECT 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp()
 async def look_up(
     connection: Connection, batches: Sequence[Batch]
 ) -> tuple[list[tuple[Known, Existing]], Callable[[], datetime]]:
-    """What `check_append` must know for each batch, as of one moment, and the server's time."""
+    """What `check_append` needs for each batch, as of one moment, and the server's time."""
     ids = [(at, id, True) for at, batch in enumerate(batches, 1) for id in batch.ids]
     ids += [(at, id, False) for at, batch in enumerate(batches, 1) for id in batch.references]
     calls = [(at, call) for at, batch in enumerate(batches, 1) for call in batch.calls]

@@ -162,7 +162,7 @@ def connect(path: Path, *, synchronous: Synchronous, wait_s: float, vfs: str | N
 
 
 def connect_read_only(path: Path, *, wait_s: float) -> apsw.Connection:
-    """A connection that writes nothing, not even the files beside the database where that is not possible.
+    """A connection that does not write, not even files next to the database if these cannot be written.
 
     SQLite keeps an index of the write-ahead log in a file. If it can neither open nor create that file, no process has
     the store open for writing here: then the log is read without an index file and without locks, and a database

@@ -137,7 +137,7 @@ def _rolled_back(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 class _Session:
-    """A session whose rows are read as far as they can be."""
+    """The readable rows of a session."""
 
     def __init__(self, connection: apsw.Connection, number: int) -> None:
         self.connection = connection

@@ -134,7 +134,7 @@ class SqliteTables:
                 self._insert_row(number, row)
             for seq, parent_seq in branch_starts_of(batch, rows, existing):
                 self._run("INSERT INTO branch VALUES (?, ?, ?)", number, seq, parent_seq)
-        except apsw.ConstraintError as error:  # the database has the last word if what was looked up does not hold
+        except apsw.ConstraintError as error:  # the constraints decide if the lookup is outdated
             tail = None if existing.tail is None else existing.tail.entry_id
             raise Conflict(f"The database refused the append: {error}", tail=tail) from error
         last = rows[-1]
@@ -221,8 +221,8 @@ class SqliteTables:
     def drop(self, session_id: str) -> None:
         """Delete a session, and the blobs that no other session uses.
 
-        Of what people said, nothing may stay in the files. The records of Bartack itself contain none of it and are
-        dropped often, so for them neither the pages nor the index are cleaned, which takes longer the larger they are.
+        No content of a conversation may remain in the files. Bartack's own records contain none and are dropped often,
+        so for them, pages and index are not cleaned: that takes longer the larger they are.
         """
         number = self._session(session_id).number
         self._known.pop(session_id, None)

@@ -40,7 +40,7 @@ class Witness:
         if self._fd is None:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         note = seal(msgspec.json.encode(_Note(store, commits)))
-        with suppress(OSError):  # a note that lags, for example because the disk is full, is no loss
+        with suppress(OSError):  # a note may lag, for example because the disk is full
             os.lseek(self._fd, 0, os.SEEK_SET)  # Windows has no pwrite; the caller holds the lock
             os.write(self._fd, note.ljust(_SIZE - 1) + b"\n")
 

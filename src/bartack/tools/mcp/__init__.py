@@ -71,9 +71,9 @@ def mcp(
     contain ``${NAME}`` for environment variables, and so may the words of a command and a URL. A process gets harmless
     variables and those in `env`.
 
-    `allow` and `deny` name tools as the server does. Every call needs approval, unless the agent's policy says
-    otherwise; with `trust_hints`, tools that the server marks as read-only need none. `instructions` gives the server's
-    instructions to the model, `resources` and `prompts` add tools that read them.
+    `allow` and `deny` name tools as the server does. Every call needs approval, unless the agent's policy
+    decides otherwise; with `trust_hints`, tools that the server marks as read-only need none. `instructions` gives the
+    server's instructions to the model, `resources` and `prompts` add tools that read them.
 
     A call fails after `timeout_ms` without progress. `elicitation` lets the server ask the user, through the run's
     approver; `sampling` is a model that may answer the server's requests, after approval; `roots` are folders announced

@@ -35,7 +35,9 @@ CONFIG_HINT = 'Expected {"mcpServers": {NAME: {"command": ..., "args": [...], "e
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _MAX_FILE_BYTES = 1_000_000
 _RUNNERS = frozenset({"npx", "uvx", "bunx", "pipx", "node", "python", "python3", "uv", "docker", "deno", "bun"})
-_FILES = frozenset({"index", "main", "server", "__main__", "cli", "dist", "build", "src", "lib"})  # say nothing
+_FILES = frozenset(
+    {"index", "main", "server", "__main__", "cli", "dist", "build", "src", "lib"}
+)  # not useful as a name
 _SUBCOMMANDS = frozenset({"run", "exec", "x", "tool", "dlx"})
 
 
@@ -46,7 +48,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] | None = None  # the only tools to offer, by the names that the server uses
     deny: tuple[str, ...] = ()  # tools not to offer
     trust_hints: bool = msgspec.field(default=False, name="trustHints")  # tools marked as read-only need no approval
-    instructions: bool = False  # give the server's instructions to the model
+    instructions: bool = False  # add the server's instructions to the system prompt
     resources: bool = False  # offer tools that list and read resources
     prompts: bool = False  # offer tools that list and read prompts
     disabled: bool = False

@@ -2,7 +2,7 @@
 
 __all__ = ["NEEDS_SIGN_IN", "ServerFailure"]
 
-NEEDS_SIGN_IN = "it requires signing in; 'bartack mcp test' does that"
+NEEDS_SIGN_IN = "it requires sign-in; run 'bartack mcp test' with its name"
 
 
 class ServerFailure(Exception):

@@ -1,7 +1,7 @@
 """`KnownTools`: the definitions that tools had when they were last used, so that a later change is noticed.
 
-A server can change what a tool is or what its description asks of a model after somebody has decided to trust it. The
-digests are kept in one file for all sessions, because trust is too: "never ask about this tool" is a setting.
+A server can change a tool or its description after the user has decided to trust it. The digests are kept in one file
+for all sessions, because that decision applies to all of them: "never ask about this tool" is a setting.
 """
 
 from importlib.util import find_spec

@@ -155,7 +155,7 @@ class TokenFile:
             await asyncio.to_thread(changed_file, self._path, lambda all: all.update({self._key: self._kept}))
 
     def attach(self, provider: OAuthClientProvider) -> None:
-        """Give the SDK's provider what it does not load by itself."""
+        """Pass the SDK's provider what it does not load itself."""
         self.provider = provider
         provider.context.token_expiry_time = self._kept.get("expires_at")
         provider.context.oauth_metadata = _loaded(OAuthMetadata, self._kept.get("metadata"))

@@ -167,7 +167,7 @@ class Questions:
         reason = f"MCP server {self._server!r}: {visible_prose(text)}"
         decision = await call.ask(what, arguments, reason=reason, parameters=schema)
         if not call.context.cancelled:
-            await call.context.progress(f"The server wanted to {what}: {decision.decision}.")
+            await call.context.progress(f"The server asked to {what}: {decision.decision}.")
         return decision
 
 

@@ -1,9 +1,9 @@
-// Requests to the server the page came from, and what to say when they fail.
+// Requests to the server that the page was loaded from, and the error messages for failed ones.
 
 const base = new URL(".", document.baseURI);
-let aheadMs = 0; // the clock of the server, compared with the one here
+let aheadMs = 0; // how far the server's clock is ahead of the browser's
 
-/** What time it is for the server, whose times the entries have. */
+/** The current time on the server's clock, which the timestamps of entries use. */
 export function now() {
   return Date.now() + aheadMs;
 }
@@ -16,7 +16,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The address of a path of the API. */
+/** The URL of an API path. */
 export function address(path, parameters = {}) {
   const url = new URL(`api/${path}`, base);
   for (const [name, value] of Object.entries(parameters)) {
@@ -29,8 +29,8 @@ export function sessionPath(id, rest = "") {
   return `sessions/${id.split("/").map(encodeURIComponent).join("/")}${rest}`;
 }
 
-/** The value of a JSON text. An integer that is too large for a number keeps its digits, so that a call which somebody
- * approves is shown, and sent back, as it is. */
+/** The value of a JSON text. An integer beyond the safe range keeps its digits, so that the arguments of a call
+ * are shown, approved and sent back unchanged. */
 export function parse(text) {
   return JSON.rawJSON && /\d{16}/.test(text) ? JSON.parse(text, exact) : JSON.parse(text);
 }
@@ -48,7 +48,7 @@ async function request(path, parameters, options) {
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
   const ahead = Date.parse(response.headers.get("date")) - Date.now();
-  aheadMs = Math.abs(ahead) > 5000 ? ahead : 0; // the header has whole seconds
+  aheadMs = Math.abs(ahead) > 5000 ? ahead : 0; // the header only has a resolution of one second
   const value = await response.text().then(parse).catch(() => ({}));
   if (!response.ok) {
     const error = value.error ?? {};

@@ -31,7 +31,7 @@ class BartackApp extends HTMLElement {
     try {
       if (code) {
         const rest = session ? `#session=${encodeURIComponent(session)}` : "";
-        history.replaceState(null, "", location.pathname + rest); // the code is neither kept nor shown
+        history.replaceState(null, "", location.pathname + rest); // keep the code out of the history and the address bar
         await post("login", { code });
       }
       await get("me");
@@ -61,7 +61,7 @@ class BartackApp extends HTMLElement {
     this.#view.open(id);
   }
 
-  /** Close the drawer of sessions after a choice in it, even of what is open already, or a click beside it. */
+  /** Close the session drawer after a choice in it, even of the current session, or a click outside it. */
   #leaveList(target) {
     const stays = target.closest(".drawer") || (target.closest("session-list") && !target.closest("a, .brand button"));
     if (!stays) this.#columns?.classList.remove("listing");
@@ -97,12 +97,12 @@ class BartackApp extends HTMLElement {
 
   #key(event) {
     if (!this.#view || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (event.repeat) return; // a key that is held decides once
+    if (event.repeat) return; // holding a key down must not repeat a decision
     const field = event.target instanceof Element && event.target.closest("input, textarea, select");
     if (event.key === "Escape") {
       if (this.#columns.classList.contains("listing")) return this.#columns.classList.remove("listing");
       if (this.#view.pendingCard()?.back()) return;
-      if (!field || field.matches("#message")) this.#view.stop(); // elsewhere it closes a list, or empties the search
+      if (!field || field.matches("#message")) this.#view.stop(); // in other fields, Escape closes a list or clears the search
       return;
     }
     if (field) return;

@@ -1,4 +1,4 @@
-// The arguments of a tool call as a form, made from the tool's JSON Schema. What has no field of its own is edited as JSON.
+// A form for the arguments of a tool call, generated from its JSON Schema. Values of other types are edited as JSON.
 
 import { parse } from "./api.js";
 import { h } from "./dom.js";
@@ -39,7 +39,7 @@ class ArgumentForm extends HTMLElement {
     const empty = (text) => text === "" && value === undefined;
     const isKnown = value === undefined || schema.enum?.includes(value);
     if (isKnown && schema.enum?.every((one) => typeof one === "string")) {
-      const none = value === undefined ? [h("option", {}, "")] : []; // what is not given is not chosen either
+      const none = value === undefined ? [h("option", {}, "")] : []; // an argument that is not given has no selected option
       const select = h("select", {}, none, schema.enum.map((one) => h("option", { value: one, selected: one === value }, one)));
       return [select, () => (select.selectedIndex < none.length ? undefined : select.value)];
     }
@@ -61,7 +61,7 @@ class ArgumentForm extends HTMLElement {
 }
 customElements.define("argument-form", ArgumentForm);
 
-/** The value of a field that looks like this. */
+/** The JSON value of a field whose text matches the pattern; throws the problem otherwise. */
 function parsed(text, pattern, problem) {
   try {
     if (pattern.test(text.trim())) return parse(text);

@@ -1,4 +1,4 @@
-// Entries of one branch in, what the page shows out. Nothing here touches the page.
+// Turns the entries of one branch into the items that the page shows. Pure functions, no DOM access.
 
 const ENDS_ANSWER = new Set(["stream_failed", "run_started", "run_ended"]);
 
@@ -6,7 +6,7 @@ export function endsAnswer(entry) {
   return ENDS_ANSWER.has(entry.kind) || (entry.kind === "message" && entry.payload.role === "assistant");
 }
 
-/** The branch with one more entry, as long as it continues there; null if it belongs to another branch. */
+/** The branch with the entry appended, cut back to its parent if necessary; null if the entry is on another branch. */
 export function extended(branch, entry) {
   if (branch.some((one) => one.id === entry.id)) return branch;
   const last = branch.at(-1);
@@ -15,12 +15,12 @@ export function extended(branch, entry) {
   return at < 0 ? null : [...branch.slice(0, at + 1), entry];
 }
 
-/** Whether this entry hides the content of another one that may be shown. A queued message is only withdrawn. */
+/** Whether this entry redacts one that may be on screen. Redacting a queued message only withdraws it. */
 export function hides(branch, entry) {
   return entry.kind === "redaction" && branch.find((one) => one.id === entry.payload.entryId)?.kind !== "message_queued";
 }
 
-/** The entry to continue from so that this message is replaced: the one before the run that brought it. */
+/** The entry to continue from so that this message is replaced: the one before the run that it started. */
 export function headBefore(branch, entry) {
   for (let at = branch.indexOf(entry) - 1; at >= 0; at--) {
     if (branch[at].kind === "run_started") return branch[at].parentId;
@@ -97,7 +97,7 @@ function parts(entry, all, shown, calls) {
     else if (part.kind === "thinking") shown.push({ type: "thought", key, blocks, text: part.payload.text, took: span(part.payload.time) });
     else if (part.kind === "tool_call") {
       const { toolCallId: id, toolName: name } = part.payload;
-      const item = { type: "tool", key: `call/${id}`, id, name, arguments: part.payload.arguments, state: "pending", at: entry.timestamp };
+      const item = { type: "tool", key: `call/${id}`, id, name, arguments: part.payload.arguments, state: "pending" };
       calls.set(id, item);
       shown.push(item);
       if (part.payload.result) result(entry, part.payload.result, calls);
@@ -105,29 +105,29 @@ function parts(entry, all, shown, calls) {
   });
 }
 
-/** Whether a tool reports an error, or its command did. */
+/** Whether a tool, or the command that it ran, reported an error. */
 export function hasFailed(payload) {
   return Boolean(payload.isError || payload.metadata?.exit_code);
 }
 
-/** How long something took, in milliseconds; null if that is not known. */
+/** How long something took, in milliseconds; null if unknown. */
 function span(time) {
   return time?.start && time?.end ? new Date(time.end) - new Date(time.start) : null;
 }
 
-/** The calls of the sub-agent that a call runs: their ids begin with that call's. */
+/** The calls of the sub-agent that a call runs: their ids are prefixed with that call's id. */
 function nestedIn(id, calls) {
   return [...calls.values()].filter((item) => item.id.startsWith(`${id}/`));
 }
 
-/** A call of a sub-agent, which is shown when it needs someone; undefined for a call that is not known at all. */
+/** A sub-agent's call, shown once it needs approval or a result; undefined for any other unknown call. */
 function nested(entry, shown, calls) {
   const { kind, payload } = entry;
   const needsSomeone = kind === "approval_required" || (kind === "tool_started" && payload.deferred);
   const isNested = [...calls.keys()].some((id) => payload.toolCallId.startsWith(`${id}/`));
   if (!needsSomeone || !isNested) return undefined;
   const { toolCallId: id, toolName: name } = payload;
-  const item = { type: "tool", key: `call/${id}`, id, name, arguments: payload.arguments, state: "pending", at: entry.timestamp };
+  const item = { type: "tool", key: `call/${id}`, id, name, arguments: payload.arguments, state: "pending" };
   calls.set(id, item);
   shown.push(item);
   return item;
@@ -140,7 +140,7 @@ function call(entry, shown, calls) {
   if (kind === "approval_required") Object.assign(item, { state: "ask", question: payload, digest: entry.argumentsDigest, asked: entry.timestamp });
   else if (kind === "approval_decided") {
     const isOpen = payload.decision === "pause" || payload.decision === "resume";
-    if (!isOpen) Object.assign(item, { state: payload.decision === "deny" ? "denied" : "pending", decision: payload });
+    if (!isOpen) Object.assign(item, { state: payload.decision === "deny" ? "denied" : "pending" });
   } else if (kind === "tool_started") {
     Object.assign(item, { state: "running", started: entry.timestamp, arguments: payload.arguments });
   } else if (kind === "tool_progress") Object.assign(item, { progress: payload.content, inner: payload.metadata?.sessionId ?? item.inner });
@@ -182,7 +182,7 @@ function notice(entry, shown, calls) {
   } else if (kind === "run_ended" && payload.status === "aborted") say(`The run was stopped (${payload.reason ?? "user"}).`);
 }
 
-/** Whether a run is open at the end of the branch, and what it waits for; null if its start has not been loaded. */
+/** Whether a run is open at the end of the branch, and what it waits for; null if the start of the run is not loaded. */
 export function runState(branch) {
   const last = branch.findLast((entry) => entry.kind === "run_started" || entry.kind === "run_ended");
   if (!last && branch.length && branch[0].kind !== "session_header") return null;

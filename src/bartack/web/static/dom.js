@@ -1,5 +1,5 @@
-// Elements without markup: text always becomes text. HTML comes from one function, and only from the server, which has
-// sanitised it; the browser enforces that with Trusted Types where it has them.
+// Builds elements without parsing markup: strings always become text nodes. Only `rendered` inserts HTML, which the
+// server has sanitised; browsers that support Trusted Types enforce this.
 
 const policy = window.trustedTypes?.createPolicy("bartack", { createHTML: (text) => text });
 
@@ -18,7 +18,7 @@ export function h(tag, properties = {}, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** A new element of a drawing: s("rect", {x: 1, width: 10}). */
+/** A new SVG element: s("rect", {x: 1, width: 10}). */
 export function s(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -33,13 +33,13 @@ export function rendered(html) {
   return element;
 }
 
-/** Each block of a rendered text, or the text itself where the server left it plain. */
+/** Each block of a rendered text, or the plain text if the server did not render it. */
 export function textBlocks(blocks, text) {
   if (blocks?.length) return blocks.map(rendered);
   return text ? [h("div", { class: "plain" }, text)] : [];
 }
 
-/** Text in which invisible characters can be seen, for what somebody has to approve. */
+/** The text with invisible characters escaped, for anything that a user has to approve. */
 export function visible(text) {
   return text.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
 }
@@ -51,7 +51,7 @@ export function duration(ms) {
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-/** The id of a session, as far as there is room for it. */
+/** A session id, shortened if it is long. */
 export function shortId(id) {
   return id.length > 24 ? `…${id.slice(-8)}` : id;
 }

@@ -1,18 +1,18 @@
-// The live events of one session. A lost connection comes back by itself, after the last entry that arrived; the server
-// then sends the answer in progress again.
+// The live events of one session. After a lost connection, the stream resumes after the last entry received, and the
+// server sends the answer in progress again from its start.
 
 import { address, get, parse, sessionPath } from "./api.js";
 
 const WAITS_MS = [300, 1000, 2000, 4000];
-const REST_MS = 5000; // browsers have six connections to a server for all of their tabs, so a hidden one gives its own up
+const REST_MS = 5000; // browsers share six connections per server among all tabs, so a hidden tab closes its stream
 
-/** Follow a session after the entry with this seq, until the function that it returns is called.
+/** Follow a session from the entry after this seq. Returns a function that stops following.
  *
- * `on` has entry(entry), answer(change), connected(bool), gone(error), and replaced() for a session that is not the one
- * that was followed: the server has another store now, or an older copy. */
+ * `on` has entry(entry), answer(change), connected(bool), gone(error), and replaced() if the session now has fewer
+ * entries than were received: the server uses another store, or an older copy. */
 export function follow(id, seq, on) {
   let source = null;
-  let timer = null; // while it waits for the next attempt, or makes it
+  let timer = null; // set while a reconnect is scheduled or in progress
   let resting = null;
   let failures = 0;
 
@@ -32,7 +32,7 @@ export function follow(id, seq, on) {
     });
     source.addEventListener("error", () => {
       on.connected(false);
-      leave(); // by itself it would give up after some errors
+      leave(); // EventSource itself stops reconnecting after some errors
       wait();
     });
   }
@@ -43,8 +43,8 @@ export function follow(id, seq, on) {
 
   async function again() {
     const own = timer;
-    const found = await get(sessionPath(id)).catch((error) => ({ error })); // an EventSource does not say why it failed
-    if (own !== timer) return; // it was left
+    const found = await get(sessionPath(id)).catch((error) => ({ error })); // EventSource does not report why it failed
+    if (own !== timer) return; // cancelled by leave()
     if (found.error?.status === 401 || found.error?.status === 404) on.gone(found.error);
     else if (found.error) wait();
     else if (found.tail.seq < seq) on.replaced();

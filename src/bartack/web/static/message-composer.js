@@ -1,4 +1,4 @@
-// Where a message is written. It says what sending does now: start a run, steer the live one, queue, or begin a branch.
+// The message input. It shows what sending would do: start a run, steer the live one, queue, or start a branch.
 
 import { count, h } from "./dom.js";
 
@@ -74,7 +74,7 @@ class MessageComposer extends HTMLElement {
     this.#meter.value = percent ?? 0;
   }
 
-  /** Put an earlier message here to be sent again as a branch; without a head, as a new one. */
+  /** Load an earlier message, to be sent as a branch from `head`, or without one as a new message. */
   edit(text, head, files = []) {
     this.#editing = head === undefined ? null : head;
     this.#files = files;
@@ -92,14 +92,14 @@ class MessageComposer extends HTMLElement {
     this.#wrong.textContent = message;
   }
 
-  /** The first message has arrived; the next one follows. */
+  /** The server accepted the first message: send the next one. */
   sent() {
     this.#wrong.textContent = "";
     this.#outbox.shift();
     if (this.#outbox.length) this.#emit("submit-message", this.#outbox[0]);
   }
 
-  /** The first message has not arrived: all that was written since then is back in its place. */
+  /** The first message could not be sent: put it and everything written since back into the input. */
   unsent(reason) {
     const lost = this.#outbox;
     this.#outbox = [];
@@ -109,9 +109,9 @@ class MessageComposer extends HTMLElement {
     this.failed(reason);
   }
 
-  /** Add files, or a promise of some. What is sent waits for them. */
+  /** Attach files, or a promise of files. Messages are not sent before these are read. */
   attach(files) {
-    const chosen = files instanceof Promise ? files : [...files]; // a list is emptied together with its field
+    const chosen = files instanceof Promise ? files : [...files]; // copied, because clearing the file input empties its FileList
     this.#reading = this.#reading.then(() => this.#read(chosen)).catch((error) => this.failed(error.message));
   }
 

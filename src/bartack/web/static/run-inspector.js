@@ -1,4 +1,4 @@
-// Why the session is as it is: the run over time, entries as stored, the views, the request of a model call, the states.
+// The inspector: a timeline of the run, the stored entries, the views, the request of a model call, the state tables.
 
 import { get, now, sessionPath } from "./api.js";
 import { count, duration, h, s } from "./dom.js";

@@ -1,18 +1,18 @@
-// The sessions: live ones first, then by day; with a search.
+// The list of sessions, live ones first, then by day, with a search field.
 
 import { get } from "./api.js";
 import { h, shortId } from "./dom.js";
 import "./worker-status.js";
 
 const EVERY_MS = 4000;
-const MOST = 200; // sessions of one request
+const MOST = 200; // sessions per request
 const WORDS = { running: "running", waiting: "needs approval", interrupted: "interrupted", idle: "" };
 const MARK = "M2 12 5 2 8 12 11 2 14 12 17 2 20 12 23 2";
 
 class SessionList extends HTMLElement {
   #current = "";
   #query = "";
-  #shown = ""; // the query whose sessions are shown
+  #shown = ""; // the query that the list shows the results of
   #cursor = null;
   #sessions = [];
   #timer = null;
@@ -53,8 +53,8 @@ class SessionList extends HTMLElement {
     const query = this.#query;
     try {
       const page = await get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(MOST, this.#sessions.length)), cursor, query });
-      if (query !== this.#query) return; // another search has begun
-      const isBeginning = !cursor && this.#sessions.length > MOST && query === this.#shown; // the rest stays as it is
+      if (query !== this.#query) return; // superseded by a newer search
+      const isBeginning = !cursor && this.#sessions.length > MOST && query === this.#shown; // only the start of a long list is refreshed
       const known = new Set(page.items.map((session) => session.id));
       const others = this.#sessions.filter((session) => !known.has(session.id));
       this.#sessions = cursor ? [...others, ...page.items] : isBeginning ? [...page.items, ...others] : page.items;
@@ -62,7 +62,7 @@ class SessionList extends HTMLElement {
       this.#shown = query;
       this.#draw();
     } catch {
-      // the conversation says so when the server is away
+      // the conversation reports a lost connection
     }
   }
 

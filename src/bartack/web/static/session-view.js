@@ -12,7 +12,7 @@ const RETRY_MS = 2000;
 
 class SessionView extends HTMLElement {
   #id = "";
-  #head = null; // the branch that is shown, if not the newest
+  #head = null; // the branch shown, if it is not the newest
   #branch = [];
   #earlier = null;
   #details = {};
@@ -34,7 +34,7 @@ class SessionView extends HTMLElement {
   #talk = h("div", { class: "talk", tabindex: "0", "aria-label": "Conversation" });
   #composer = h("message-composer", {});
   #opening = null;
-  #turn = 0; // of opening: whatever was requested before the last one is not shown any more
+  #turn = 0; // counts calls of open(): responses to requests of an earlier one are discarded
 
   connectedCallback() {
     const drawer = h("button", { class: "quiet drawer", onclick: () => this.#emit("toggle-list") }, "☰ Sessions");
@@ -49,7 +49,7 @@ class SessionView extends HTMLElement {
     this.addEventListener("stop", () => this.stop());
     this.addEventListener("switch", (event) => this.#switch(event.detail));
     this.addEventListener("decide", (event) => {
-      if (event.target.contains(document.activeElement)) this.#talk.focus(); // its buttons are about to go
+      if (event.target.contains(document.activeElement)) this.#talk.focus(); // its buttons are about to be removed
       this.#decide(event.detail);
     });
   }
@@ -81,7 +81,7 @@ class SessionView extends HTMLElement {
     const turn = ++this.#turn;
     this.#close?.();
     this.#close = null;
-    if (id !== this.#id) { // what is known of the last one
+    if (id !== this.#id) { // clear the details of the previous session
       this.#title.textContent = "";
       this.#name.textContent = shortId(id);
       this.#branches.replaceChildren();
@@ -162,7 +162,7 @@ class SessionView extends HTMLElement {
     this.#banner.replaceChildren(text, action ? h("button", { class: "quiet", onclick: action[1] }, action[0]) : "");
   }
 
-  /** Entries come in bursts; the details that follow from them are loaded once for each. */
+  /** Reload the details once per burst of entries. */
   #refreshSoon() {
     this.#refreshing ??= setTimeout(() => {
       this.#refreshing = null;
@@ -171,7 +171,7 @@ class SessionView extends HTMLElement {
   }
 
   #refresh() {
-    return this.#loadDetails().catch(() => {}); // the live events show that the connection is lost
+    return this.#loadDetails().catch(() => {}); // the event stream reports a lost connection
   }
 
   async #loadDetails() {
@@ -226,7 +226,7 @@ class SessionView extends HTMLElement {
     this.#emit("changed");
   }
 
-  /** What the run does, as far as the composer has to know. */
+  /** The state of the run, for the composer. */
   #runState() {
     if (!this.#id || this.#head || this.#details.state === "interrupted") return "idle";
     return runState(this.#branch) ?? this.#details.state ?? "idle";
@@ -280,8 +280,8 @@ class SessionView extends HTMLElement {
     }
   }
 
-  /** Whether a run began with this message. One that joined a live run was requested earlier, on the same branch, so
-   * that a branch before it would deliver it again. */
+  /** Whether a run began with this message. A message that joined a live run was queued earlier on the same
+   * branch: a branch between the two would deliver it again. */
   #isPrompt(entry) {
     return !entry.payload.meta?.requestId;
   }
@@ -355,12 +355,12 @@ class SessionView extends HTMLElement {
         const chosen = isNew && model && model !== this.#models[0] ? { model } : {};
         await post(sessionPath(id, "/runs"), { text, attachments, ...chosen, ...(from ? { head: from } : {}) }).catch((error) => {
           if (error.status !== 409 || from) throw error;
-          return toLive(); // a run has started whose first entries have not arrived here
+          return toLive(); // a run has started, and its first entries have not arrived yet
         });
         if (isNew) {
           const routed = new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
           location.hash = `session=${encodeURIComponent(id)}`;
-          await routed; // by now the page opens the session
+          await routed; // the page is opening the session now
           await this.#opening;
         } else if (this.#head) await this.open(id);
       }
@@ -376,7 +376,7 @@ class SessionView extends HTMLElement {
     return post(sessionPath(this.#id, "/requests"), body);
   }
 
-  /** A request whose effect shows by itself. */
+  /** Post a request. Its effect arrives as an event, so only a failure is shown. */
   #act(body) {
     return this.#request(body).catch((error) => this.#composer.failed(error.message));
   }
@@ -389,7 +389,7 @@ class SessionView extends HTMLElement {
     if (this.#id && model !== this.#details.model) await this.#act({ type: "switch", model });
   }
 
-  /** What can be allowed from now on, together with each approval. */
+  /** Load the rules that each pending approval can add. */
   async #loadRules() {
     const turn = this.#turn;
     const page = await get(sessionPath(this.#id, "/requests"), { limit: PAGE }).catch(() => ({ items: [] }));
@@ -404,7 +404,7 @@ class SessionView extends HTMLElement {
     try {
       await this.#request({ type: "decide", ...decision });
     } catch (error) {
-      if (turn !== this.#turn) return; // another session may have a call with the same id
+      if (turn !== this.#turn) return; // the user has switched sessions, where another call may have this id
       this.#composer.failed(error.message);
       const card = this.#shown.get(`call/${decision.toolCallId}`);
       const item = card?.item;
@@ -412,7 +412,7 @@ class SessionView extends HTMLElement {
     }
   }
 
-  /** The card that a key decides about: the one with the focus, or the only one that waits. */
+  /** The card that a shortcut applies to: the focused one, or the only one awaiting approval. */
   pendingCard() {
     const all = [...this.querySelectorAll("tool-card.ask")];
     return all.find((card) => card.contains(document.activeElement)) ?? (all.length === 1 ? all[0] : null);

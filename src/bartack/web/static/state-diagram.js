@@ -4,7 +4,7 @@ import { h, s } from "./dom.js";
 
 const BOX = { width: 118, height: 26, gapX: 46, gapY: 18, margin: 14 };
 
-/** The columns of a table: a state stands one column after the first that leads to it, and one further if it is an end. */
+/** The columns of a table: a state is one column after the first that leads to it; some final states are one further. */
 export function columns(states) {
   const names = Object.keys(states);
   const columnOf = new Map([[names[0], 0]]);
@@ -32,7 +32,7 @@ export function arrows(states) {
   const found = new Map();
   for (const [from, row] of Object.entries(states)) {
     for (const [event, to] of Object.entries(row)) {
-      if (from === to) continue; // what leaves a state as it is has no arrow; the text lists it
+      if (from === to) continue; // self-loops have no arrow; the text lists them
       const key = `${from} ${to}`;
       found.set(key, { from, to, events: [...(found.get(key)?.events ?? []), event] });
     }
@@ -46,8 +46,8 @@ export function stateDiagram(table) {
   const rows = Math.max(...all.map((column) => column.length));
   const columnOf = new Map(all.flatMap((column, x) => column.map((name) => [name, x])));
   const steps = arrows(table.states).map(({ from, to }) => columnOf.get(to) - columnOf.get(from));
-  const top = BOX.margin + (steps.some((step) => step > 1) ? 20 : 0); // arrows that skip a column pass above,
-  const below = BOX.margin + (steps.some((step) => step < 0) ? 24 : 0); // and those that go back below
+  const top = BOX.margin + (steps.some((step) => step > 1) ? 20 : 0); // arrows that skip a column run above the boxes,
+  const below = BOX.margin + (steps.some((step) => step < 0) ? 24 : 0); // and backward ones below
   all.forEach((column, x) => column.forEach((name, y) => {
     const shift = ((rows - column.length) * (BOX.height + BOX.gapY)) / 2;
     places.set(name, { x: BOX.margin + x * (BOX.width + BOX.gapX), y: top + shift + y * (BOX.height + BOX.gapY), column: x });

@@ -1,5 +1,5 @@
-// What a sub-agent does, inside the card of the call that runs it: its own session. It is read again and again while it
-// is open, because browsers have few connections for live events.
+// The session of a sub-agent, inside the card of the call that runs it. It is polled while expanded, because browsers
+// allow few connections for live events.
 
 import { get, sessionPath } from "./api.js";
 import { extended, hides, items, runState } from "./conversation.js";
@@ -23,7 +23,7 @@ class SubAgent extends HTMLElement {
   }
 
   disconnectedCallback() {
-    queueMicrotask(() => this.isConnected || this.#stop()); // a card that is drawn again only moves it
+    queueMicrotask(() => this.isConnected || this.#stop()); // redrawing its card only moves the element
   }
 
   show(session) {

@@ -1,4 +1,4 @@
-// A run over time: model calls, tools, retries and waits, from the times that the entries have. Nothing touches the page.
+// The timeline of a run: model calls, tools, retries and waits, from the timestamps of entries. No DOM access.
 
 import { hasFailed } from "./conversation.js";
 
@@ -13,14 +13,14 @@ export function runs(branch) {
   return [...found.values()];
 }
 
-/** When the first part of an answer began; undefined if that is not known. */
+/** When the first part of an answer began; undefined if unknown. */
 function firstToken(payload, at) {
   const starts = payload.parts.map((part) => part.payload.time?.start).filter(Boolean);
   return starts.length ? Math.min(...starts.map(at)) : undefined;
 }
 
-/** The bars of one run: {name, kind, start, end, first}, in milliseconds since its start; an open one ends `now`. While
- * no tool runs and nobody is asked, a model call is open. */
+/** The bars of one run: {name, kind, start, end, first}, in milliseconds since its start; an open one ends `now`. If
+ * no tool is running and no approval is pending, a model call is open. */
 export function bars(entries, now) {
   const zero = new Date(entries[0].timestamp).getTime();
   const at = (time) => new Date(time).getTime() - zero;

@@ -1,4 +1,4 @@
-// One tool call for its whole life: growing arguments, approval, running, result.
+// The card of one tool call: its arguments as they arrive, approval, progress and result.
 
 import { address, now, sessionPath } from "./api.js";
 import { duration, h, visible } from "./dom.js";
@@ -14,7 +14,7 @@ class ToolCard extends HTMLElement {
   #session = "";
   #isOpen = false;
   #isEditing = false;
-  #rules = []; // what can be allowed from now on
+  #rules = []; // rules that the user can add with an approval
   #isAllowing = false;
   #always = h("button", { hidden: true, onclick: () => this.#allow(true) }, "Always…");
   #ticking = null;
@@ -40,7 +40,7 @@ class ToolCard extends HTMLElement {
     clearInterval(this.#ticking);
   }
 
-  /** Offer to allow calls like this one from now on. The other buttons stay: one may have the focus, or be pressed. */
+  /** Offer rules to allow similar calls. The other buttons are kept: one may have the focus, or be pressed. */
   offer(rules) {
     this.#rules = rules;
     this.#always.hidden = !rules.length;
@@ -126,7 +126,7 @@ class ToolCard extends HTMLElement {
       this.#always);
   }
 
-  /** Leave the form or the list of rules; false if neither is there. */
+  /** Close the form or the list of rules; false if neither is open. */
   back() {
     if (!this.#isEditing && !this.#isAllowing) return false;
     this.#isEditing = false;
@@ -169,7 +169,7 @@ class ToolCard extends HTMLElement {
   }
 
   #decide(decision, args, always) {
-    const { id: toolCallId, digest: argumentsDigest } = this.#item; // what is shown is what counts
+    const { id: toolCallId, digest: argumentsDigest } = this.#item; // the decision is about the arguments shown
     const detail = { toolCallId, argumentsDigest, decision, arguments: args, always };
     this.dispatchEvent(new CustomEvent("decide", { bubbles: true, detail }));
     for (const button of this.querySelectorAll("button")) button.disabled = true;
@@ -194,7 +194,7 @@ function since(time) {
   return duration(Math.max(1000, Math.floor((now() - new Date(time)) / 1000) * 1000)).replace(".0 s", " s");
 }
 
-/** What will happen, in full: a diff for an edit, the exact command, every argument of anything else. */
+/** What the call would do, in full: a diff for an edit, the exact command, otherwise every argument. */
 function preview(given) {
   if (typeof given.command === "string" && Object.keys(given).length === 1) {
     return h("pre", { tabindex: "0", "aria-label": "Command" }, visible(given.command));
@@ -210,7 +210,7 @@ function listed(given) {
   return Object.entries(given).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`).join("\n");
 }
 
-/** Lines removed and added, between those that stay the same at either end. */
+/** Removed and added lines, between the unchanged lines at either end. */
 function diff(before, after) {
   const old = before.replace(/\n$/, "").split("\n");
   const now = after.replace(/\n$/, "").split("\n");
@@ -231,7 +231,7 @@ function fileAddress(file, session) {
   return address(sessionPath(session, `/entries/${file.entryId}/files/${file.number}`));
 }
 
-/** The content of a file of a message, for sending it again. */
+/** The content of a file in a message, for sending it again. */
 export async function download(file, session) {
   const response = await fetch(fileAddress(file, session)).catch(() => null);
   if (!response?.ok) throw new Error(`The file ${file.name} cannot be attached again.`);

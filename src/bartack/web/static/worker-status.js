@@ -1,4 +1,4 @@
-// What the workers are doing, on one line that opens; nothing where there are none.
+// The status of the workers on one line that expands; empty if the store has no workers.
 
 import { get } from "./api.js";
 import { h, shortId } from "./dom.js";
@@ -22,7 +22,7 @@ class WorkerStatus extends HTMLElement {
     try {
       this.#draw(await get("workers"));
     } catch {
-      // the conversation says so when the server is away
+      // the conversation reports a lost connection
     }
   }
 

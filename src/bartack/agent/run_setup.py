@@ -1,4 +1,4 @@
-"""`equip`: settings of an agent -> what a run of it works with: the model, its tools and its instructions."""
+"""`RunSetup`: the model, tools and instructions of a run, from the settings of its agent."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ from bartack.nouns.entries import Fact, ModelChange, RunStarted, RuntimeInit
 from bartack.nouns.messages import ModelRef
 from bartack.session.run_state import RunState
 
-__all__ = ["Equipment", "equip"]
+__all__ = ["RunSetup", "set_up_run"]
 
 
-class Equipment(NamedTuple):
-    """What a run works with, and what is to be recorded about that besides its start."""
+class RunSetup(NamedTuple):
+    """The model, tools and instructions of a run, and the facts to record about them besides its start."""
 
     model: Model
     info: ModelInfo
@@ -36,10 +36,10 @@ class Equipment(NamedTuple):
         return model_ref(self.info)
 
 
-async def equip(
+async def set_up_run(
     settings: AgentSettings, state: RunState, session_id: str, model: Model, *, asks_model: bool = True
-) -> Equipment:
-    """What a run with these settings and this model works with. Without `asks_model` it only ends."""
+) -> RunSetup:
+    """Set up a run with these settings and this model. Without `asks_model`, the run only ends an earlier one."""
     info = await settings.info_for(model)
     hints, runtime_facts = await _connect_runtime(settings, state)
     ref, previous = model_ref(info), state.model
@@ -51,7 +51,7 @@ async def equip(
     is_switched = previous is not None and previous != ref
     switched = (ModelChange(ref, previous),) if is_switched else ()
     specs = settings.tools.registry.build_model_tool_specs()
-    return Equipment(model, info, hints, specs, instructions, (*switched, *runtime_facts), is_switched)
+    return RunSetup(model, info, hints, specs, instructions, (*switched, *runtime_facts), is_switched)
 
 
 async def _connect_runtime(settings: AgentSettings, state: RunState) -> tuple[tuple[str, ...], list[Fact]]:
