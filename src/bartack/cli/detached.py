@@ -16,7 +16,7 @@ from bartack.nouns.parts import FileRef, Image
 from bartack.queues import Job, submit
 from bartack.store import SessionStore
 
-__all__ = ["Detached", "submit_detached"]
+__all__ = ["Detached", "next_at", "submit_detached"]
 
 
 class Detached(NamedTuple):
@@ -54,7 +54,7 @@ def submit_detached(prompt: Detached, store: str | None, *, as_json: bool, quiet
                     session_id=session_id,
                     agent=prompt.agent,
                     priority=prompt.priority,
-                    at=_in_utc(prompt.at, opened.environment.now()),
+                    at=next_at(prompt.at, opened.environment.now()),
                 )
             except QueueFull as error:
                 raise with_hint(error, "Try again later, or start more workers with 'bartack worker'.") from None
@@ -69,12 +69,11 @@ def submit_detached(prompt: Detached, store: str | None, *, as_json: bool, quiet
         note(f"queued; follow it with: bartack show{store_flag(address)} {job.session_id}", is_dim=True)
 
 
-def _in_utc(at: datetime | None, now: datetime) -> datetime | None:
-    """The local time as an aware one; a time of day is the next one."""
-    if at is None:
-        return None
-    if at.year == 1900:  # only hours and minutes were given
-        here = now.astimezone()
-        at = here.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
-        return at if at > here else at + timedelta(days=1)
-    return at.astimezone()
+def next_at(at: datetime | None, now: datetime) -> datetime | None:
+    """The local time; if only hours and minutes were given, the next such time."""
+    if at is None or at.year != 1900:
+        return at
+    # Without a time zone: the clock may change before then.
+    here = now.astimezone().replace(tzinfo=None)
+    at = datetime.combine(here, at.time())
+    return at if at > here else at + timedelta(days=1)

@@ -61,6 +61,11 @@ class Job(_Value, frozen=True):
     engine: str = "store"  # and its kind
     protocol: int = PROTOCOL
 
+    def __post_init__(self) -> None:
+        # Times with and without a zone cannot be compared: a single job without one would stop every worker.
+        if any(at is not None and at.tzinfo is None for at in (self.queued_at, self.not_before)):
+            raise ValueError("the times of a job need a time zone")
+
 
 class Limit(_Value, frozen=True):
     """How many runs may be live at once, or how many may start in an interval: for each user, model or provider, or

@@ -6,7 +6,7 @@ step can therefore be repeated after a failure and takes effect once.
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
 from msgspec.structs import replace
@@ -54,11 +54,12 @@ async def submit(
 ) -> Job:
     """Queue a message for a session, creating it if needed, and enqueue a job for it. Both happen once per `key`.
 
-    With `at`, the message is delivered at that time; with `head`, it starts a branch there. `model` is the model whose
-    limits apply to the run.
+    With `at`, the message is delivered at that time, which is local unless it has a time zone; with `head`, it starts a
+    branch there. `model` is the model whose limits apply to the run.
 
     Raises `QueueFull` without storing anything.
     """
+    at = None if at is None else at.astimezone(UTC)
     await queue.check_room(user)
     with suppress(Conflict):  # it exists
         await store.create_session(session_id, header or SessionHeader(title=title_from(message.text)))
