@@ -31,6 +31,7 @@ from bartack.session.run_state import RunState
 from bartack.store.holder import this_process
 from bartack.store.requests import load_state
 from bartack.store.session_store import SessionStore
+from bartack.workers.lookout import LOOK_S, Lookout
 from bartack.workers.metrics import WorkerMetrics
 
 __all__ = ["JOURNAL_MS", "Worker"]
@@ -74,6 +75,7 @@ class Worker:
         self._slots = slots
         self._drain_s = drain_s
         self._telemetry = telemetry
+        self._lookout = Lookout(store, queue)
         self._live: set[Run[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
@@ -109,6 +111,7 @@ class Worker:
         """Execute jobs until `stop` is called. If the store is unavailable for a while, wait for it."""
         await self._beat()
         background = [asyncio.create_task(self._regularly(work)) for work in (self._beat, self._reap)]
+        background.append(asyncio.create_task(self._keep_looking()))
         if self._telemetry is not None:
             background.append(asyncio.create_task(self._keep_observing(self._telemetry)))
         try:
@@ -128,7 +131,8 @@ class Worker:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-        with suppress(StoreError):  # its lease expires
+        with suppress(StoreError):  # its leases expire
+            await self._lookout.leave()
             await self._queue.leave(self.info)
 
     @property
@@ -205,6 +209,14 @@ class Worker:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             return
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                await self._lookout.look()
+            except StoreError as error:
+                _log.warning("Cannot look for requests without a job: %s", error)
+            await asyncio.sleep(LOOK_S)
 
     async def _keep_observing(self, telemetry: WorkerMetrics) -> None:
         while True:
