@@ -112,9 +112,22 @@ async def test_agents_are_loaded_by_name(folder: Path, monkeypatch: pytest.Monke
     sys.modules.pop("my_agents")
 
 
-async def test_a_store_in_memory_cannot_be_shared_with_a_worker(folder: Path) -> None:
-    status, _, err = await bartack(folder, "run", "--detach", "Hi", "--store", "memory:")
-    assert (status, "cannot be shared with a worker" in err) == (1, True)
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("run --detach Hi --store memory:", "A store in memory cannot be shared with a worker."),
+        ("worker --agents my_agents:agents --store memory:", "A store in memory cannot be shared with a worker."),
+        ("serve --model local --workers --port 0 --store memory:", "A store in memory cannot be shared with a worker."),
+        ("serve --model local --workers --port 0 --engine dbos", "The engine dbos needs a PostgreSQL store"),
+        ("run --detach Hi --session s --engine dbos", "The engine dbos needs a PostgreSQL store"),
+        ("worker --agents my_agents:agents --engine dbos", "The engine dbos needs a PostgreSQL store"),
+    ],
+)
+async def test_a_store_that_workers_cannot_use_is_an_error_in_one_line(folder: Path, words: str, problem: str) -> None:
+    status, _, err = await bartack(folder, *words.split())
+    assert status != 0
+    assert err.startswith(f"bartack: {problem}")
+    assert len(err.splitlines()) == 2  # with a hint
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bartack.app.queues import opened_queue
 from bartack.app.sessions import configured_store, ensure_session, latest_session_here
 from bartack.cli.output import note, print_json
 from bartack.cli.store_access import store_flag, with_store
-from bartack.nouns.errors import ErrorCode, QueueFull, StoreError
+from bartack.nouns.errors import QueueFull
 from bartack.nouns.parts import FileRef, Image
 from bartack.queues import Job, submit
 from bartack.store import SessionStore
@@ -36,22 +36,16 @@ class Detached(NamedTuple):
 def submit_detached(prompt: Detached, store: str | None, *, as_json: bool, quiet: bool) -> None:
     """Queue the prompt, and print the session, or the job as JSON."""
     address = configured_store(store)
-    if address.kind == "memory":
-        error = StoreError("A store in memory cannot be shared with a worker.", code=ErrorCode.INVALID_CONFIG)
-        raise with_hint(error, "Choose another store with --store or BARTACK_STORE.")
 
     async def work(opened: SessionStore) -> Job:
-        if prompt.continue_latest:
-            session_id = await latest_session_here(opened)
-        else:
-            session_id = await ensure_session(opened, prompt.session, prompt=prompt.text, program="bartack run")
         async with opened_queue(address, opened, prompt.queue, engine=prompt.engine) as queue:
             try:
+                await queue.check_room()  # before a session is created
                 return await submit(
                     opened,
                     queue,
                     as_message(*prompt.attachments, prompt.text),
-                    session_id=session_id,
+                    session_id=await _session_for(opened, prompt),
                     agent=prompt.agent,
                     priority=prompt.priority,
                     at=next_at(prompt.at, opened.environment.now()),
@@ -67,6 +61,12 @@ def submit_detached(prompt: Detached, store: str | None, *, as_json: bool, quiet
     print(job.session_id)
     if not quiet:
         note(f"queued; follow it with: bartack show{store_flag(address)} {job.session_id}", is_dim=True)
+
+
+async def _session_for(opened: SessionStore, prompt: Detached) -> str:
+    if prompt.continue_latest:
+        return await latest_session_here(opened)
+    return await ensure_session(opened, prompt.session, prompt=prompt.text, program="bartack run")
 
 
 def next_at(at: datetime | None, now: datetime) -> datetime | None:
