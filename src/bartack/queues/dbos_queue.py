@@ -297,7 +297,8 @@ class DbosQueue:
             self._executor = None
             await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
             for seat in self._offered:
-                await self._resume([seat.workflow_id], seat.job.protocol)
+                with suppress(StoreError):  # others find that this process is gone
+                    await self._resume([seat.workflow_id], seat.job.protocol)
             self._offered.clear()
         if self._client_ is not None:
             await asyncio.to_thread(self._client_.destroy)

@@ -80,6 +80,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._is_overdue = False  # it must stop without waiting any longer
         self.info: WorkerInfo = self._new_info()
         self.done: int = 0  # jobs that have ended here
 
@@ -104,6 +105,7 @@ class Worker:
     def interrupt(self) -> None:
         """Hand over the live runs immediately, without waiting for their current steps."""
         self.stop()
+        self._is_overdue = True
         for run in self._live:
             run.suspend()
 
@@ -131,9 +133,9 @@ class Worker:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-        with suppress(StoreError):  # its leases expire
-            await self._lookout.leave()
-            await self._queue.leave(self.info)
+        for leave in (self._lookout.leave(), self._queue.leave(self.info)):
+            with suppress(StoreError):  # its lease expires
+                await leave
 
     @property
     def _is_full(self) -> bool:
@@ -172,8 +174,7 @@ class Worker:
     async def _drain(self) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._drain_s)
-        for run in self._live:
-            run.suspend()
+        self.interrupt()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -239,7 +240,7 @@ class Worker:
                 await self._queue.complete(worker, job, done.outcome, delay_s=done.delay_s, code=done.code)
             except StoreError as error:
                 _log.warning("Cannot complete job %s: %s", job.id, error)
-                if self._stopping.is_set() and not error.retryable:
+                if self._stopping.is_set() and (self._is_overdue or not error.retryable):
                     return  # others take it over
                 await asyncio.sleep(_AGAIN_S)
                 continue
