@@ -13,7 +13,7 @@ from bartack.agent import Agent
 from bartack.queues import Job, QueueStatus, StoreQueue, cancel_run, submit
 from bartack.session.decisions import Decision
 from bartack.store import MemoryStore
-from bartack.store.requests import decide, load_state, post_result, queue, request_abort
+from bartack.store.requests import decide, note, post_result, queue, request_abort
 from bartack.tools import tool
 from bartack.web.queued_runs import QueuedRuns
 from bartack.workers import Worker
@@ -151,11 +151,10 @@ async def test_a_session_is_looked_at_again_when_its_run_has_ended_without_an_en
     lookout = Lookout(store, jobs)
     with suppress(ConnectionAbortedError):
         await submitted(store)
+    await note(store, SESSION, "app.note", {})
     lease = await store.acquire_lease(SESSION, "another")
     await lookout.look()
     assert (await jobs.status()).waiting == 0
     await store.release_lease(lease)
     await lookout.look()
     assert (await jobs.status()).waiting == 1
-    _, state = await load_state(store, SESSION)
-    assert state.inbox

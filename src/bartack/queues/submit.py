@@ -34,7 +34,7 @@ from bartack.session.title import title_from
 from bartack.store.requests import load_state, post, post_from, redact, request_abort
 from bartack.store.session_store import SessionStore
 
-__all__ = ["cancel_run", "continue_run", "continued", "deliver_scheduled", "requested_jobs", "submit"]
+__all__ = ["cancel_run", "continue_run", "continued", "deliver_scheduled", "requested_jobs", "submit", "submitted_job"]
 
 SCHEDULED = "bartack.scheduled"  # a fact with a message that is delivered later
 _CONTINUING = (ApprovalDecided, ResultPosted, AbortRequested)
@@ -87,12 +87,12 @@ async def submit(
     if at is not None:
         fact = Custom(SCHEDULED, {"message": dump(message), **metadata})
     entry = await post(store, session_id, fact, head=head, entry_id=entry_id)
-    job = _submitted(entry) or job  # another one, if it was submitted before
+    job = submitted_job(entry) or job  # another one, if it was submitted before
     await queue.enqueue(job)
     return job
 
 
-def _submitted(entry: Entry) -> Job | None:
+def submitted_job(entry: Entry) -> Job | None:
     """The job that a message was submitted with."""
     match entry.fact:
         case MessageQueued(metadata=metadata):
@@ -115,7 +115,7 @@ async def requested_jobs(store: SessionStore, session_id: str, since: datetime) 
     continuing: list[Job] = []
     found: list[Job] = []
     for entry in entries:
-        job = _submitted(entry)
+        job = submitted_job(entry)
         if entry.timestamp < since:
             continue
         if job is not None and job.scheduled is None:

@@ -9,10 +9,10 @@ import logging
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from bartack.nouns.entries import RunEnded, SessionHeader
+from bartack.nouns.entries import MessageQueued, RunEnded, SessionHeader
 from bartack.nouns.errors import Conflict, NotFound, SessionInUse, StoreError
 from bartack.queues.run_queue import RunQueue
-from bartack.queues.submit import requested_jobs
+from bartack.queues.submit import requested_jobs, submitted_job
 from bartack.store.maintenance import all_sessions
 from bartack.store.session_store import RESERVED, Lease, SessionInfo, SessionStore
 
@@ -68,12 +68,21 @@ class Lookout:
     async def _is_settled(self, info: SessionInfo, oldest: datetime) -> bool:
         """Enqueue the jobs of a session. False if it must be looked at again, although nothing is added to it."""
         try:
-            last = await self._store.entries(info.id, after_seq=info.tail.seq - 1)
-            if isinstance(last[-1].fact, RunEnded | SessionHeader):
+            found = await self._store.entries(info.id, after_seq=info.tail.seq - 1, limit=1)
+            if not found:
+                return False  # it was purged, and another one has its id
+            last = found[0]
+            if isinstance(last.fact, RunEnded | SessionHeader):
                 return True
-            if await self._store.lease_of(info.id) is not None:
+            submitted = submitted_job(last)
+            if isinstance(last.fact, MessageQueued) and submitted is not None:
+                # By far the most frequent case if many runs are waiting: a run for this prompt serves all requests.
+                jobs = [submitted] if last.timestamp >= oldest and submitted.session_id == info.id else []
+            elif await self._store.lease_of(info.id) is not None:
                 return False  # its run reads what was requested
-            for job in await requested_jobs(self._store, info.id, oldest):
+            else:
+                jobs = await requested_jobs(self._store, info.id, oldest)
+            for job in jobs:
                 if (job.queue, job.engine) == (self._queue.name, self._queue.engine):
                     await self._queue.enqueue(job)
         except NotFound:  # purged in the meantime
