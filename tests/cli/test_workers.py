@@ -70,6 +70,7 @@ async def workers(folder: Path) -> dict[str, Any]:
 async def test_a_detached_run_pauses_for_approval_and_is_continued_by_the_worker(folder: Path) -> None:
     status, out, err = await bartack(folder, "run", "--detach", "Pay 5", "--session", "s")
     assert (status, out) == (0, "s\n"), err
+    assert err == "queued; follow it with: bartack show s\n"  # BARTACK_STORE names the store
     assert (await workers(folder))["waiting"] == 1
     worker = await start(folder, "worker", "--agents", "my_agents:agents")
     try:
