@@ -5,12 +5,15 @@ import json
 import os
 import signal
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bartack.app.agent_setup import load_agents
+from bartack.cli.detached import next_at
 from bartack.nouns.errors import PartValidationError
 from bartack.store import open_store
 from tests.agent.kit import messages, within
@@ -67,6 +70,7 @@ async def workers(folder: Path) -> dict[str, Any]:
 async def test_a_detached_run_pauses_for_approval_and_is_continued_by_the_worker(folder: Path) -> None:
     status, out, err = await bartack(folder, "run", "--detach", "Pay 5", "--session", "s")
     assert (status, out) == (0, "s\n"), err
+    assert err == "queued; follow it with: bartack show s\n"  # BARTACK_STORE names the store
     assert (await workers(folder))["waiting"] == 1
     worker = await start(folder, "worker", "--agents", "my_agents:agents")
     try:
@@ -109,6 +113,41 @@ async def test_agents_are_loaded_by_name(folder: Path, monkeypatch: pytest.Monke
     sys.modules.pop("my_agents")
 
 
-async def test_a_store_in_memory_cannot_be_shared_with_a_worker(folder: Path) -> None:
-    status, _, err = await bartack(folder, "run", "--detach", "Hi", "--store", "memory:")
-    assert (status, "cannot be shared with a worker" in err) == (1, True)
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("run --detach Hi --store memory:", "A store in memory cannot be shared with a worker."),
+        ("worker --agents my_agents:agents --store memory:", "A store in memory cannot be shared with a worker."),
+        ("serve --model local --workers --port 0 --store memory:", "A store in memory cannot be shared with a worker."),
+        ("serve --model local --workers --port 0 --engine dbos", "The engine dbos needs a PostgreSQL store"),
+        ("run --detach Hi --session s --engine dbos", "The engine dbos needs a PostgreSQL store"),
+        ("worker --agents my_agents:agents --engine dbos", "The engine dbos needs a PostgreSQL store"),
+    ],
+)
+async def test_a_store_that_workers_cannot_use_is_an_error_in_one_line(folder: Path, words: str, problem: str) -> None:
+    status, _, err = await bartack(folder, *words.split())
+    assert status != 0
+    assert err.startswith(f"bartack: {problem}")
+    assert len(err.splitlines()) == 2  # with a hint
+
+
+@pytest.mark.parametrize(
+    ("now", "at", "expected"),
+    [
+        ("2026-03-28T22:00+00:00", "1900-01-01T09:00", "2026-03-29T07:00+00:00"),  # the clock changes in that night
+        ("2026-03-28T22:00+00:00", "1900-01-01T23:30", "2026-03-28T22:30+00:00"),
+        ("2026-03-28T22:00+00:00", "2026-10-25T09:00", "2026-10-25T08:00+00:00"),
+    ],
+)
+def test_a_time_of_day_is_the_next_one_by_the_clock_on_the_wall(
+    monkeypatch: pytest.MonkeyPatch, now: str, at: str, expected: str
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        found = next_at(datetime.fromisoformat(at), datetime.fromisoformat(now))
+        assert found is not None
+        assert found.astimezone(UTC) == datetime.fromisoformat(expected)
+    finally:
+        monkeypatch.undo()
+        time.tzset()

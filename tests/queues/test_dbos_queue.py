@@ -15,7 +15,7 @@ import pytest
 from bartack import Message, ScriptedModel, ToolCall, assistant
 from bartack.agent import Agent
 from bartack.nouns.errors import QueueFull, StoreError
-from bartack.queues import Limit, QueueStatus, cancel_run, continue_run
+from bartack.queues import Job, Limit, QueueStatus, cancel_run, continue_run
 from bartack.queues.state import MAX_ATTEMPTS
 from bartack.session.decisions import Decision
 from bartack.store import SessionStore, open_store
@@ -292,6 +292,28 @@ async def test_abandoned_workflows_are_resumed_set_aside_or_deleted(
         assert not await cancel_run(engine.store, queue, "s2")
         assert (await queue.status()).stuck == ()
     await check_session(engine.store, "waits")
+
+
+class EarlyQueue(DbosQueue):
+    """The engine starts the workflow that continues a job here before the call that enqueued it has returned."""
+
+    async def _enqueue(self, job: Job, workflow_id: str) -> None:
+        await super()._enqueue(job, workflow_id)
+        if workflow_id.endswith("+1"):
+            async with asyncio.timeout(90):
+                while workflow_id not in self._begun or self._offered:  # noqa: ASYNC110 - other tasks change it
+                    await asyncio.sleep(0.01)
+
+
+async def test_a_workflow_that_starts_before_the_one_it_continues_has_ended_is_not_forgotten(engine: Engine) -> None:
+    agent = Agent(ScriptedModel(["Done."]), store=engine.store, name="a")
+    await engine.store.create_session(SESSION)
+    lease = await engine.store.acquire_lease(SESSION, "another", ttl=600)
+    async with working(engine, agent, kind=EarlyQueue) as queue:
+        job = await agent.submit("Hi", session=SESSION, queue=queue)
+        await Rows(engine).until("SELECT 1 FROM {} WHERE workflow_uuid = $1", f"{job.id}+1")
+        await engine.store.release_lease(lease)
+        await until(queue, lambda status: status.outcomes == {"completed": 1} and not status.running)
 
 
 async def test_a_run_of_a_killed_process_is_taken_over(engine: Engine, tmp_path: Path) -> None:

@@ -235,7 +235,22 @@ def test_a_limit_is_read_from_text(text: str, limit: Limit) -> None:
     assert Limit.parse(text) == limit
 
 
-@pytest.mark.parametrize("text", ["", "user", "user=", "user=-1", "team=3", "user=1/0", "user=1/x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "user",
+        "user=",
+        "user=-1",
+        "team=3",
+        "user=1/0",
+        "user=1/x",
+        "user=1/nan",
+        "user=1/inf",
+        "user=1/86401",
+        "user=100001/60",
+    ],
+)
 def test_an_invalid_limit_is_refused(text: str) -> None:
     with pytest.raises(PartValidationError, match="Invalid limit"):
         Limit.parse(text)

@@ -274,3 +274,20 @@ async def test_damage_in_the_records_of_a_queue_is_found_and_not_repaired() -> N
     checked = await check_all(store, do_repair=True)
     assert [(one.session_id, one.fault) for one in checked.findings] == [(header.session_id, "dangling_call")]
     assert checked.repaired == ()
+
+
+async def test_a_limit_per_day_counts_the_starts_of_a_day() -> None:
+    clock = Clock()
+    store = MemoryStore(environment=clock.environment)
+    queue = StoreQueue(store, limits=[Limit(by="user", starts=2, per_s=86_400)])
+    await queue.heartbeat(worker("w"))
+    for number in range(3):
+        await queue.enqueue(job(str(number), user="u"))
+    for _ in range(2):
+        found = await queue.claim(worker("w"), 0)
+        assert found is not None
+        await queue.complete(worker("w"), found, "completed")
+        clock.advance(2 * 60 * 60)
+    assert await queue.claim(worker("w"), 0) is None
+    clock.advance(20 * 60 * 60)
+    assert await queue.claim(worker("w"), 0) is not None

@@ -5,7 +5,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,21 @@ async def test_a_run_that_another_process_ends_at_this_moment_is_not_begun_again
     assert store.before_claim is None
     assert (await kinds(store))[-1] == "run_ended"
     assert [one.role for one in await messages(store)] == ["user"]
+
+
+async def test_a_time_without_a_zone_is_local_and_does_no_harm_to_others() -> None:
+    store = MemoryStore()
+    agent, now = made(store), store.environment.now()
+    local = (now - timedelta(minutes=1)).astimezone().replace(tzinfo=None)
+    assert (await agent.submit("Local", session="local", at=local)).not_before == now - timedelta(minutes=1)
+    await agent.submit("Zoned", session="zoned", at=now.astimezone(timezone(timedelta(hours=5))))
+    async with AsyncExitStack() as stack:
+        await started(stack, store, 1)
+        await until_idle(store)
+    for name in ("local", "zoned"):
+        assert (await messages(store, name))[-1].text == f"Answer to {name.capitalize()}"
+    with pytest.raises(ValueError, match="time zone"):
+        Job(id="1", session_id="s", agent="a", queued_at=local)
 
 
 async def test_a_schedule_fires_once_however_many_workers_look() -> None:

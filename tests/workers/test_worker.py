@@ -280,6 +280,17 @@ async def test_a_store_that_is_away_for_a_while_is_survived(caplog: pytest.LogCa
     assert store.refused.is_set()
 
 
+async def test_a_worker_stops_although_the_store_is_away() -> None:
+    store, waiting = AwayStore(), Waiting()
+    agent = made([assistant(ToolCall("c1", "wait", {})), "Done."], waiting.tool, store=store)
+    await agent.submit("Go", session=SESSION)
+    async with working(agent, store, drain_s=0.1):
+        await within(waiting.started.wait())
+        store.is_away = True
+    store.is_away = False
+    assert [one.job.session_id for one in (await StoreQueue(store).status()).running] == [SESSION]  # until it is reaped
+
+
 async def test_a_worker_that_was_taken_for_dead_begins_anew() -> None:
     store = MemoryStore()
     agent = made(["Fine."], store=store)

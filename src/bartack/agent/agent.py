@@ -287,8 +287,8 @@ class Agent(Generic[Deps, Output]):
 
         The agent keeps using the last `queue` it was given, including for runs that continue after an approval. A
         worker must have an agent of the same name. `user` is the user whose limits apply to the run. Jobs of higher
-        `priority` are claimed first. With `at`, the prompt is delivered at that time. Submitting twice with the same
-        `key` takes effect once, so a failed call can be repeated.
+        `priority` are claimed first. With `at`, the prompt is delivered at that time, which is local unless it has a
+        time zone. Submitting twice with the same `key` takes effect once, so a failed call can be repeated.
 
         Raises `QueueFull` without storing anything.
         """

@@ -1,8 +1,9 @@
 """The queue of runs that belongs to a store, as the command line and the web server open it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from bartack.app.errors import with_hint
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.queues import Limit, RunQueue, StoreQueue, continue_run
@@ -11,7 +12,7 @@ from bartack.store import SessionStore
 from bartack.store.address import StoreAddress
 from bartack.store.requests import load_state
 
-__all__ = ["QUEUE", "continue_queued", "new_queue", "opened_queue"]
+__all__ = ["QUEUE", "continue_queued", "opened_queue", "queue_opener"]
 
 QUEUE = "default"  # the name of the queue if none is given
 
@@ -27,32 +28,31 @@ async def opened_queue(
 ) -> AsyncIterator[RunQueue]:
     """The queue of this name in the store at this address.
 
-    Raises `StoreError` if the engine does not support the store, and `ModuleNotFoundError` if an extra is missing.
+    Raises `StoreError` if no worker can share the store or the engine does not support it, and `ModuleNotFoundError` if
+    an extra is missing.
     """
-    queue = new_queue(address, store, name, engine=engine, limits=limits)
+    queue = queue_opener(address, name, engine=engine, limits=limits)(store)
     try:
         yield queue
     finally:
         await queue.close()
 
 
-def new_queue(
-    address: StoreAddress,
-    store: SessionStore,
-    name: str = QUEUE,
-    *,
-    engine: str = "store",
-    limits: Sequence[Limit] = (),
-) -> RunQueue:
-    """The same, to be closed by the caller."""
+def queue_opener(
+    address: StoreAddress, name: str = QUEUE, *, engine: str = "store", limits: Sequence[Limit] = ()
+) -> Callable[[SessionStore], RunQueue]:
+    """The same for a store that is opened later, and by a caller that closes the queue. Raises the same, but now."""
+    if address.kind == "memory":
+        error = StoreError("A store in memory cannot be shared with a worker.", code=ErrorCode.INVALID_CONFIG)
+        raise with_hint(error, "Choose another store with --store or BARTACK_STORE.")
     if engine == "store":
-        return StoreQueue(store, name, limits=limits)
+        return lambda store: StoreQueue(store, name, limits=limits)
     if address.kind != "postgres":
         text = f"The engine {engine} needs a PostgreSQL store, not {address.display}."
         raise StoreError(text, code=ErrorCode.INVALID_CONFIG)
     from bartack.queues.dbos_queue import DbosQueue  # noqa: PLC0415 - an extra, and slow to import
 
-    return DbosQueue(store, address.text, name, limits=limits)
+    return lambda store: DbosQueue(store, address.text, name, limits=limits)
 
 
 async def continue_queued(address: StoreAddress, store: SessionStore, request: Entry) -> None:

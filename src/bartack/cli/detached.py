@@ -11,12 +11,12 @@ from bartack.app.queues import opened_queue
 from bartack.app.sessions import configured_store, ensure_session, latest_session_here
 from bartack.cli.output import note, print_json
 from bartack.cli.store_access import store_flag, with_store
-from bartack.nouns.errors import ErrorCode, QueueFull, StoreError
+from bartack.nouns.errors import QueueFull
 from bartack.nouns.parts import FileRef, Image
 from bartack.queues import Job, submit
 from bartack.store import SessionStore
 
-__all__ = ["Detached", "submit_detached"]
+__all__ = ["Detached", "next_at", "submit_detached"]
 
 
 class Detached(NamedTuple):
@@ -36,25 +36,19 @@ class Detached(NamedTuple):
 def submit_detached(prompt: Detached, store: str | None, *, as_json: bool, quiet: bool) -> None:
     """Queue the prompt, and print the session, or the job as JSON."""
     address = configured_store(store)
-    if address.kind == "memory":
-        error = StoreError("A store in memory cannot be shared with a worker.", code=ErrorCode.INVALID_CONFIG)
-        raise with_hint(error, "Choose another store with --store or BARTACK_STORE.")
 
     async def work(opened: SessionStore) -> Job:
-        if prompt.continue_latest:
-            session_id = await latest_session_here(opened)
-        else:
-            session_id = await ensure_session(opened, prompt.session, prompt=prompt.text, program="bartack run")
         async with opened_queue(address, opened, prompt.queue, engine=prompt.engine) as queue:
             try:
+                await queue.check_room()  # before a session is created
                 return await submit(
                     opened,
                     queue,
                     as_message(*prompt.attachments, prompt.text),
-                    session_id=session_id,
+                    session_id=await _session_for(opened, prompt),
                     agent=prompt.agent,
                     priority=prompt.priority,
-                    at=_in_utc(prompt.at, opened.environment.now()),
+                    at=next_at(prompt.at, opened.environment.now()),
                 )
             except QueueFull as error:
                 raise with_hint(error, "Try again later, or start more workers with 'bartack worker'.") from None
@@ -69,12 +63,17 @@ def submit_detached(prompt: Detached, store: str | None, *, as_json: bool, quiet
         note(f"queued; follow it with: bartack show{store_flag(address)} {job.session_id}", is_dim=True)
 
 
-def _in_utc(at: datetime | None, now: datetime) -> datetime | None:
-    """The local time as an aware one; a time of day is the next one."""
-    if at is None:
-        return None
-    if at.year == 1900:  # only hours and minutes were given
-        here = now.astimezone()
-        at = here.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
-        return at if at > here else at + timedelta(days=1)
-    return at.astimezone()
+async def _session_for(opened: SessionStore, prompt: Detached) -> str:
+    if prompt.continue_latest:
+        return await latest_session_here(opened)
+    return await ensure_session(opened, prompt.session, prompt=prompt.text, program="bartack run")
+
+
+def next_at(at: datetime | None, now: datetime) -> datetime | None:
+    """The local time; if only hours and minutes were given, the next such time."""
+    if at is None or at.year != 1900:
+        return at
+    # Without a time zone: the clock may change before then.
+    here = now.astimezone().replace(tzinfo=None)
+    at = datetime.combine(here, at.time())
+    return at if at > here else at + timedelta(days=1)

@@ -7,7 +7,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +17,7 @@ from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
-from bartack.app.queues import QUEUE, new_queue
+from bartack.app.queues import QUEUE, queue_opener
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import opened_store
 from bartack.cli import options
@@ -82,6 +81,7 @@ def serve(
     with options.usage_errors():
         _check(address)
         setup = resolve_setup(model=model, tools=tool or (), files=tools, instructions=instructions, store=store)
+        jobs = queue_opener(setup.address, queue, engine=engine) if workers else None
         token = os.environ.get("BARTACK_WEB_TOKEN", "").strip() or _kept_token(default_path().with_name("web-token"))
         try:
             listener = bound_socket(address)
@@ -92,7 +92,6 @@ def serve(
     if until_eof:
         threading.Thread(target=_stop_at_eof, daemon=True).start()
     with exported(export):
-        jobs = partial(new_queue, setup.address, name=queue, engine=engine) if workers else None
         run_async(_serve(setup, address, listener, token, drain, telemetry, jobs))
 
 

@@ -1,6 +1,7 @@
 """The store of a command: opened for one function, with a hint on every error."""
 
 import asyncio
+import os
 import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -77,8 +78,9 @@ def _may_be_sqlite(path: Path) -> bool:
 
 
 def store_flag(address: StoreAddress) -> str:
-    """` --store URL` for a command that continues in this store; empty if it is the configured one."""
-    if address.text == configured_store(None).text:
+    """` --store URL` for a command that continues in this store; empty if the environment or the configuration file
+    names it."""
+    if address.text == configured_store(os.environ.get("BARTACK_STORE")).text:
         return ""
     # The address of a server may contain a password.
     return f" --store {'...' if address.kind == 'postgres' else shlex.quote(address.text)}"

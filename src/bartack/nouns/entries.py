@@ -229,6 +229,7 @@ class MessageDeltaBatch(_BatchFields, frozen=True):
 class _QueuedFields(Noun, frozen=True, kw_only=True):
     steer: bool = False  # deliver it before the next model call, not when the run would end
     requested_by: str | None = None
+    metadata: dict[str, Any] | None = None  # the caller's own
 
 
 class MessageQueued(_QueuedFields, frozen=True):

@@ -299,7 +299,8 @@ class DbosQueue:
             self._executor = None
             await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
             for seat in self._offered:
-                await self._resume([seat.workflow_id], seat.job.protocol)
+                with suppress(StoreError):  # others find that this process is gone
+                    await self._resume([seat.workflow_id], seat.job.protocol)
             self._offered.clear()
         if self._client_ is not None:
             await asyncio.to_thread(self._client_.destroy)
@@ -387,10 +388,12 @@ class DbosQueue:
                 return None
         seat = self._offered[0]  # it stays there if the store fails
         job = seat.job
-        if (former := self._seats.get(job.id)) is not None:
+        former = self._seats.get(job.id)
+        if former is not None and former.workflow_id == seat.workflow_id:
             # This process was taken for dead, and its workflow was resumed here: it works on the job already.
             former.put("again")
-        elif job.agent not in worker.agents or not await self._is_admitted(seat):
+        elif former is not None or job.agent not in worker.agents or not await self._is_admitted(seat):
+            # With `former`, the workflow continues one that this process is about to end.
             await self._end(seat, "again", _HELD_BACK_S, has_begun=False)
             self._offered.popleft()
             return None
@@ -456,7 +459,9 @@ class DbosQueue:
         seat = self._seats.get(job.id)
         if seat is not None:
             await self._end(seat, outcome, delay_s)
-            del self._seats[job.id]
+            latest = self._seats.pop(job.id)
+            if latest is not seat:  # the workflow was resumed here in the meantime
+                latest.put(outcome)
 
     async def _end(self, seat: _Seat, outcome: Outcome, delay_s: float, *, has_begun: bool = True) -> None:
         if outcome == "again":

@@ -46,6 +46,7 @@ class Claimed(_Event, frozen=True, tag="claimed"):
     job_id: str
     worker: str
     at: datetime
+    rated_s: float | None = None  # the longest interval over which a limit of the worker counts starts
 
 
 class Completed(_Event, frozen=True, tag="completed"):

@@ -14,6 +14,7 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 
 __all__ = [
     "JOB_KEY",
+    "MAX_STARTS",
     "PROTOCOL",
     "WORKER_KEY",
     "Job",
@@ -28,6 +29,8 @@ __all__ = [
 PROTOCOL = 1  # how a job is worked on; a worker takes jobs of this version and of older ones
 JOB_KEY = "bartack.job"  # metadata of a run: the job that it was started for,
 WORKER_KEY = "bartack.worker"  # and the process that works on it
+MAX_STARTS = 100_000  # starts that are counted for a limit,
+_MAX_PER_S = 86_400.0  # over so many seconds: queues forget older ones
 
 Outcome = Literal[
     "completed",
@@ -61,6 +64,11 @@ class Job(_Value, frozen=True):
     engine: str = "store"  # and its kind
     protocol: int = PROTOCOL
 
+    def __post_init__(self) -> None:
+        # Times with and without a zone cannot be compared: a single job without one would stop every worker.
+        if any(at is not None and at.tzinfo is None for at in (self.queued_at, self.not_before)):
+            raise ValueError("the times of a job need a time zone")
+
 
 class Limit(_Value, frozen=True):
     """How many runs may be live at once, or how many may start in an interval: for each user, model or provider, or
@@ -83,13 +91,17 @@ class Limit(_Value, frozen=True):
         by, _, name = what.partition(":")
         count, slash, seconds = number.partition("/")
         try:
-            if by not in ("user", "model", "provider") or int(count) < 0 or (slash and float(seconds) <= 0):
+            is_counted = not slash or (int(count) <= MAX_STARTS and 0 < float(seconds) <= _MAX_PER_S)
+            if by not in ("user", "model", "provider") or int(count) < 0 or not is_counted:
                 raise ValueError
             if slash:
                 return cls(by=by, name=name or None, starts=int(count), per_s=float(seconds))  # type: ignore[arg-type]
             return cls(by=by, name=name or None, running=int(count))  # type: ignore[arg-type]
         except ValueError:
-            problem = f"Invalid limit {text!r}; expected BY[:NAME]=COUNT[/SECONDS], BY being user, model or provider."
+            problem = (
+                f"Invalid limit {text!r}; expected BY[:NAME]=COUNT[/SECONDS], BY being user, model or provider, "
+                f"and at most {MAX_STARTS:,} starts in {_MAX_PER_S:,.0f} seconds."
+            )
             raise PartValidationError(problem, path="--limit", code=ErrorCode.INVALID_CONFIG) from None
 
 

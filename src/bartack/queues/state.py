@@ -25,7 +25,7 @@ from bartack.queues.events import (
     Snapshot,
     Start,
 )
-from bartack.queues.job import Job, Limit, QueueStatus, RunningJob, WorkerInfo
+from bartack.queues.job import MAX_STARTS, Job, Limit, QueueStatus, RunningJob, WorkerInfo
 
 __all__ = ["MAX_ATTEMPTS", "QueueState"]
 
@@ -33,8 +33,8 @@ __all__ = ["MAX_ATTEMPTS", "QueueState"]
 # may outlive many machines.
 MAX_ATTEMPTS = 20
 _RECENT = 1000  # ids of ended jobs, which are not enqueued again
-_STARTS = 10_000  # starts that are remembered for limits,
-_WINDOW = timedelta(hours=1)  # for so long
+_STARTS = 10_000  # starts that are remembered by workers without limits,
+_WINDOW = timedelta(hours=1)  # for so long; others may have limits
 _MINUTES = 5  # over which the throughput is averaged
 _CHUNK = 500  # jobs in one event of a snapshot
 
@@ -118,7 +118,10 @@ class QueueState:
         self.running[job.id] = RunningJob(job=job, worker=event.worker, since=event.at)
         self._busy[job.session_id] = job.id
         self._starts.append(Start(event.at, job.user, job.provider, job.model))
-        while len(self._starts) > _STARTS or self._starts[0].at < event.at - _WINDOW:
+        most, window = _STARTS, _WINDOW
+        if event.rated_s is not None:
+            most, window = MAX_STARTS, timedelta(seconds=event.rated_s)
+        while len(self._starts) > most or self._starts[0].at < event.at - window:
             self._starts.popleft()
 
     def _complete(self, event: Completed) -> None:

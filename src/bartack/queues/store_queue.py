@@ -73,6 +73,7 @@ class StoreQueue:
         self.name = name
         self._store = store
         self._limits = limits
+        self._rated_s = max((limit.per_s for limit in limits if limit.starts is not None), default=None)
         self._max_waiting = max_waiting
         self._max_waiting_per_user = max_waiting_per_user
         self._ttl_s = ttl_s
@@ -157,7 +158,7 @@ class StoreQueue:
             if worker.id in state.workers:
                 job = state.next_job(now, worker, self._limits, begun_only=begun_only)
             chosen[:] = [] if job is None else [job]
-            return None if job is None else Claimed(job_id=job.id, worker=worker.id, at=now)
+            return None if job is None else Claimed(job_id=job.id, worker=worker.id, at=now, rated_s=self._rated_s)
 
         # A claim whose outcome was unknown may have been stored.
         stored = [job for job in self._state.claims_of(worker.id) if (job.id, job.attempt) not in self._handed_out]
@@ -173,7 +174,7 @@ class StoreQueue:
         """The longest time to wait: before it has passed, no job becomes claimable without an event."""
         due = self._state.next_due
         until_due = _RATE_S if due is None else (due - self._now()).total_seconds()
-        is_rated = any(limit.starts is not None for limit in self._limits)
+        is_rated = self._rated_s is not None
         return max(0.01, min(until_due, _RATE_S) if is_rated else until_due if due is not None else 60.0)
 
     async def _changed(self, seconds: float) -> None:

@@ -1,14 +1,16 @@
 """Handing runs to workers: `submit` a prompt, `continue_run` after a decision, and `cancel_run`.
 
 The prompt is a fact of the session, as if any other process had queued it, and the job is named after its entry. Each
-step can therefore be repeated after a failure and takes effect once.
+step can therefore be repeated after a failure and takes effect once. The entry also contains the job. If the process
+dies between storing one and enqueueing the other, workers find out (`requested_jobs`) and enqueue it.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from bartack.nouns.entries import (
@@ -26,15 +28,16 @@ from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.wire import dump, load
-from bartack.queues.job import Job, job_of
+from bartack.queues.job import JOB_KEY, Job, job_of
 from bartack.queues.run_queue import RunQueue
 from bartack.session.title import title_from
 from bartack.store.requests import load_state, post, post_from, redact, request_abort
 from bartack.store.session_store import SessionStore
 
-__all__ = ["cancel_run", "continue_run", "continued", "deliver_scheduled", "submit"]
+__all__ = ["cancel_run", "continue_run", "continued", "deliver_scheduled", "requested_jobs", "submit", "submitted_job"]
 
 SCHEDULED = "bartack.scheduled"  # a fact with a message that is delivered later
+_CONTINUING = (ApprovalDecided, ResultPosted, AbortRequested)
 
 
 async def submit(
@@ -54,35 +57,74 @@ async def submit(
 ) -> Job:
     """Queue a message for a session, creating it if needed, and enqueue a job for it. Both happen once per `key`.
 
-    With `at`, the message is delivered at that time; with `head`, it starts a branch there. `model` is the model whose
-    limits apply to the run.
+    With `at`, the message is delivered at that time, which is local unless it has a time zone; with `head`, it starts a
+    branch there. `model` is the model whose limits apply to the run.
 
     Raises `QueueFull` without storing anything.
     """
+    at = None if at is None else at.astimezone(UTC)
     await queue.check_room(user)
     with suppress(Conflict):  # it exists
         await store.create_session(session_id, header or SessionHeader(title=title_from(message.text)))
     entry_id = store.environment.new_id() if key is None else derived_id(session_id, f"submitted {key}")
-    fact: Fact = MessageQueued(message, requested_by=user)
-    if at is not None:
-        fact = Custom(SCHEDULED, {"message": dump(message)})
-    entry = await post(store, session_id, fact, head=head, entry_id=entry_id)
     job = Job(
-        id=entry.id,
+        id=entry_id,
         session_id=session_id,
         agent=agent,
-        queued_at=entry.timestamp,
+        queued_at=store.environment.now(),
         priority=priority,
         not_before=at,
-        scheduled=None if at is None else entry.id,
+        scheduled=None if at is None else entry_id,
         user=user,
         provider=None if model is None else model.provider,
         model=None if model is None else model.model,
         queue=queue.name,
         engine=queue.engine,
     )
+    # The entry names the job: should this process die now, a worker enqueues it.
+    metadata = {JOB_KEY: to_builtins(job)}
+    fact: Fact = MessageQueued(message, requested_by=user, metadata=metadata)
+    if at is not None:
+        fact = Custom(SCHEDULED, {"message": dump(message), **metadata})
+    entry = await post(store, session_id, fact, head=head, entry_id=entry_id)
+    job = submitted_job(entry) or job  # another one, if it was submitted before
     await queue.enqueue(job)
     return job
+
+
+def submitted_job(entry: Entry) -> Job | None:
+    """The job that a message was submitted with."""
+    match entry.fact:
+        case MessageQueued(metadata=metadata):
+            return job_of(metadata)
+        case Custom(name=name, data=data) if name == SCHEDULED:
+            return job_of(data)
+        case _:
+            return None
+
+
+async def requested_jobs(store: SessionStore, session_id: str, since: datetime) -> list[Job]:
+    """The jobs for what was requested in a session since then and is still to be done. They have been enqueued, unless
+    the process that stored the request died before it could do that.
+    """
+    _, state = await load_state(store, session_id)
+    entries = await store.entries(session_id)
+    stored = {entry.id for entry in entries}
+    withdrawn = {entry.fact.entry_id for entry in entries if isinstance(entry.fact, Redaction)}
+    open_run = job_of(state.metadata) if state.run_id is not None and (state.abort or state.answers) else None
+    continuing: list[Job] = []
+    found: list[Job] = []
+    for entry in entries:
+        job = submitted_job(entry)
+        if entry.timestamp < since:
+            continue
+        if job is not None and job.scheduled is None:
+            found += [job] if entry.id in state.inbox else []
+        elif job is not None:
+            found += [job] if entry.id not in withdrawn and _delivery_id(job) not in stored else []
+        elif open_run is not None and isinstance(entry.fact, _CONTINUING):
+            continuing = [continued(open_run, entry.id, entry.timestamp)]  # the last is enough for all
+    return [job for job in (*continuing, *found) if job.session_id == session_id]  # the session may be a copy
 
 
 async def deliver_scheduled(store: SessionStore, job: Job) -> None:
@@ -116,7 +158,7 @@ async def continue_run(store: SessionStore, queue: RunQueue, request: Entry) -> 
     None if the run does not belong to a worker, or the request does not continue it. If the run is live after all,
     nothing happens twice.
     """
-    if not isinstance(request.fact, ApprovalDecided | ResultPosted | AbortRequested):
+    if not isinstance(request.fact, _CONTINUING):
         return None
     _, state = await load_state(store, request.session_id)
     last = job_of(state.metadata)
@@ -144,10 +186,13 @@ async def cancel_run(
     jobs = await queue.cancel(session_id)
     has_cancelled = bool(jobs)
     try:
+        requested = await requested_jobs(store, session_id, datetime.min.replace(tzinfo=UTC))
+        own = [job for job in (*jobs, *requested) if (job.queue, job.engine) == (queue.name, queue.engine)]
         stored = {entry.id for entry in await store.entries(session_id)}
-        for job in jobs:
-            if job.scheduled is not None and _delivery_id(job) not in stored:
-                await redact(store, session_id, job.scheduled, reason=reason or "cancelled")
+        for scheduled in {job.scheduled for job in own if _delivery_id(job) not in stored}:
+            if scheduled is not None:
+                await redact(store, session_id, scheduled, reason=reason or "cancelled")
+                has_cancelled = True
         # After that, because a worker may have delivered a scheduled message just before.
         _, state = await load_state(store, session_id)
         for message in state.inbox:

@@ -100,9 +100,7 @@ class QueuedRuns(ServerRuns):
         return await super().agent_of(session_id, state)
 
     async def _resumed(self, session_id: str) -> bool:
-        """The runs of workers are left to workers. But a server may have died after it stored a request that lets one
-        continue, and before it could enqueue the job for that."""
         _, state = await load_state(self._store, session_id)
-        if job_of(state.metadata) is None:
-            return await super()._resumed(session_id)
-        return state.run_id is not None and bool(state.abort or state.answers) and await self.resume(session_id)
+        if job_of(state.metadata) is not None:
+            return False  # the runs of workers are left to workers
+        return await super()._resumed(session_id)

@@ -31,6 +31,7 @@ from bartack.session.run_state import RunState
 from bartack.store.holder import this_process
 from bartack.store.requests import load_state
 from bartack.store.session_store import SessionStore
+from bartack.workers.lookout import LOOK_S, Lookout
 from bartack.workers.metrics import WorkerMetrics
 
 __all__ = ["JOURNAL_MS", "Worker"]
@@ -74,10 +75,12 @@ class Worker:
         self._slots = slots
         self._drain_s = drain_s
         self._telemetry = telemetry
+        self._lookout = Lookout(store, queue)
         self._live: set[Run[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._is_overdue = False  # it must stop without waiting any longer
         self.info: WorkerInfo = self._new_info()
         self.done: int = 0  # jobs that have ended here
 
@@ -102,6 +105,7 @@ class Worker:
     def interrupt(self) -> None:
         """Hand over the live runs immediately, without waiting for their current steps."""
         self.stop()
+        self._is_overdue = True
         for run in self._live:
             run.suspend()
 
@@ -109,6 +113,7 @@ class Worker:
         """Execute jobs until `stop` is called. If the store is unavailable for a while, wait for it."""
         await self._beat()
         background = [asyncio.create_task(self._regularly(work)) for work in (self._beat, self._reap)]
+        background.append(asyncio.create_task(self._keep_looking()))
         if self._telemetry is not None:
             background.append(asyncio.create_task(self._keep_observing(self._telemetry)))
         try:
@@ -128,8 +133,9 @@ class Worker:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-        with suppress(StoreError):  # its lease expires
-            await self._queue.leave(self.info)
+        for leave in (self._lookout.leave(), self._queue.leave(self.info)):
+            with suppress(StoreError):  # its lease expires
+                await leave
 
     @property
     def _is_full(self) -> bool:
@@ -168,8 +174,7 @@ class Worker:
     async def _drain(self) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._drain_s)
-        for run in self._live:
-            run.suspend()
+        self.interrupt()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -206,6 +211,14 @@ class Worker:
                 continue
             return
 
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                await self._lookout.look()
+            except StoreError as error:
+                _log.warning("Cannot look for requests without a job: %s", error)
+            await asyncio.sleep(LOOK_S)
+
     async def _keep_observing(self, telemetry: WorkerMetrics) -> None:
         while True:
             with suppress(StoreError):  # the next heartbeat reports it
@@ -227,7 +240,7 @@ class Worker:
                 await self._queue.complete(worker, job, done.outcome, delay_s=done.delay_s, code=done.code)
             except StoreError as error:
                 _log.warning("Cannot complete job %s: %s", job.id, error)
-                if self._stopping.is_set() and not error.retryable:
+                if self._stopping.is_set() and (self._is_overdue or not error.retryable):
                     return  # others take it over
                 await asyncio.sleep(_AGAIN_S)
                 continue
