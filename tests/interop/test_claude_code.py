@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from bartack.interop import Transcript, entries_of, exported, source_files
+from bartack.interop import FORMATS, Transcript, entries_of, exported, source_files
 from bartack.interop.claude_code import (
     CLAUDE_CODE_WRITER,
     looks_like_claude_code,
@@ -11,7 +11,17 @@ from bartack.interop.claude_code import (
     read_claude_code,
     read_kode,
 )
-from bartack.nouns.entries import CompactionSummary, Entry, Fact, ModelChange, RunEnded, StreamFailed, branch, heads
+from bartack.nouns.entries import (
+    BranchSummary,
+    CompactionSummary,
+    Entry,
+    Fact,
+    ModelChange,
+    RunEnded,
+    StreamFailed,
+    branch,
+    heads,
+)
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Image, Text, Thinking, ToolCall
@@ -226,6 +236,68 @@ def test_another_model_is_a_change_of_models() -> None:
     assert [(change.model.model, change.previous and change.previous.model) for change in changes] == [
         ("claude-y", "claude-x")
     ]
+
+
+def shown(transcript: Transcript) -> list[str]:
+    """The messages that a model gets, by their last lines."""
+    entries = entries_of(transcript)
+    context = ContextFold.of(branch(entries, entries[-1].id))
+    messages = [*([context.summary] if context.summary else []), *(item.message for item in context.items)]
+    return [message.text.splitlines()[-1] for message in messages]
+
+
+def test_a_summary_of_the_end_follows_the_beginning_that_was_kept() -> None:
+    writer = Writer()
+    first = writer.user("one")
+    kept = writer.block("m1", {"type": "text", "text": "two"})
+    last = writer.user("three")
+    preserved = {"uuids": [first, kept], "anchorUuid": f"u{len(writer.lines)}"}
+    details = {"preservedMessages": preserved, "preTokens": 100}
+    writer.add("system", subtype="compact_boundary", after=None, logicalParentUuid=last, compactMetadata=details)
+    writer.user("They counted.", isCompactSummary=True)
+    writer.user("four")
+    transcript = writer.read()
+    assert shown(transcript) == ["one", "two", "They counted.", "four"]
+    entries = entries_of(transcript)
+    summary = next(entry.fact for entry in entries if isinstance(entry.fact, BranchSummary))
+    left = branch(entries, summary.from_entry_id)
+    assert texts([entry.fact for entry in left]) == ["one", "two", "three"]
+    # What follows the summary in another program is the same.
+    made = exported(entries, "codex", FORMATS["codex"].writer or CLAUDE_CODE_WRITER, new_id="0" * 32)
+    (copy,) = FORMATS["codex"].read(made.files)
+    assert shown(copy) == ["one", "two", "They counted.", "four"]
+
+
+def test_a_rewound_session_ends_where_the_user_went_back_to() -> None:
+    writer = Writer()
+    writer.user("one")
+    answer = writer.block("m1", {"type": "text", "text": "two"})
+    writer.user("three")
+    writer.note("last-prompt", leafUuid=answer)  # behind the conversation, which goes on
+    assert shown(writer.read()) == ["one", "two", "three"]
+    writer.note("last-prompt", leafUuid=answer, explicit=True)
+    writer.note("mode", mode="normal")
+    assert shown(writer.read()) == ["one", "two"]
+    writer.user("four", after=answer)
+    assert shown(writer.read()) == ["one", "two", "four"]
+    writer.note("last-prompt", leafUuid="u2")  # another branch
+    assert shown(writer.read()) == ["one", "two", "three"]
+    writer.note("last-prompt", explicit=True)
+    writer.note("last-prompt", leafUuid="?", explicit=True)
+    assert shown(writer.read()) == ["one", "two", "three"]
+    writer.note("last-prompt", leafUuid=None, explicit=True)
+    assert shown(writer.read()) == []
+    made = exported(entries_of(writer.read()), "claude-code", CLAUDE_CODE_WRITER, new_id="0" * 32)
+    assert made.files == {NAME: writer.data}
+
+
+def test_a_message_that_the_program_only_shows_is_not_sent() -> None:
+    writer = Writer()
+    writer.user("one")
+    writer.user("shown", isVirtual=True)
+    transcript = writer.read()
+    assert texts(facts_of(transcript)) == ["one", "shown"]
+    assert shown(transcript) == ["one"]
 
 
 def test_images_in_prompts_and_results_are_kept() -> None:

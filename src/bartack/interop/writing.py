@@ -22,10 +22,11 @@ from bartack.formats.losses import Loss
 from bartack.interop.entries import record_of, source_files, source_records
 from bartack.interop.transcript import Record
 from bartack.interop.values import Json, parse_object, text_in
-from bartack.nouns.entries import CompactionSummary, Custom, Entry, Redaction, SessionHeader, branch
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Custom, Entry, Redaction, SessionHeader, branch
 from bartack.nouns.ids import derived_id
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, stamped
 from bartack.nouns.parts import Part, ToolCall, ToolResult
+from bartack.session.context.item import branch_message
 from bartack.session.redaction import visible
 from bartack.session.title import title_in, title_of
 
@@ -99,6 +100,7 @@ class TranscriptWriter(NamedTuple):
     folder: Callable[[Outgoing], str]  # in the home of the program
     resume: str  # the command; {id} is the session
     is_tree: bool  # whether a file can hold several branches
+    has_branch_summaries: bool = False  # or they are written as messages
     # Whether a sub-agent is a session like any other, whose file names the one that called it.
     has_agent_sessions: bool = False
     # The file with this name and content, and these records added; None if it must be rewritten.
@@ -140,7 +142,8 @@ def exported(
     path = branch(entries, head or entries[-1].id)
     shown = visible(entries)
     on_path = {entry.id for entry in path}
-    outgoing = _outgoing(tuple(entry for entry in shown if entry.id in on_path), new_id)
+    on_branch = (entry for entry in shown if entry.id in on_path)
+    outgoing = _outgoing(tuple(on_branch if writer.has_branch_summaries else map(_as_message, on_branch)), new_id)
     if directory is not None:
         outgoing = outgoing._replace(directory=directory)
     header = path[0].fact
@@ -153,6 +156,14 @@ def exported(
     if not kept or is_other:
         return _written(writer, outgoing)
     return _continued(writer, outgoing, path, kept, may_keep_id=may_keep_id)
+
+
+def _as_message(entry: Entry) -> Entry:
+    """The entry, with the summary of another branch as the message that a model gets."""
+    if not isinstance(entry.fact, BranchSummary):
+        return entry
+    message = stamped(branch_message(entry.fact.summary), id=entry.id, timestamp=entry.timestamp)
+    return replace(entry, fact=message)
 
 
 def _outgoing(entries: tuple[Entry, ...], id: str) -> Outgoing:

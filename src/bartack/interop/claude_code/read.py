@@ -32,7 +32,15 @@ from bartack.interop.values import (
     usage_of,
 )
 from bartack.nouns.deltas import Failed, Usage
-from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
+from bartack.nouns.entries import (
+    BranchSummary,
+    CompactionSummary,
+    Fact,
+    ModelChange,
+    RunEnded,
+    SessionHeader,
+    StreamFailed,
+)
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import Text, ToolResult
@@ -211,10 +219,18 @@ class _Conversation:
 
     # -- steps and where they belong
 
-    def _add(self, lines: Sequence[Line], facts: Sequence[Fact], *, is_turn: bool, refers_to: int | None = None) -> int:
+    def _add(
+        self,
+        lines: Sequence[Line],
+        facts: Sequence[Fact],
+        *,
+        is_turn: bool,
+        refers_to: int | None = None,
+        parent: int | None = None,
+    ) -> int:
         number = len(self._steps)
         is_result = any(isinstance(fact, Message) and fact.tool_results for fact in facts)
-        parent = self._parent_of(lines[0], is_result=is_result)
+        parent = self._parent_of(lines[0], is_result=is_result) if parent is None else parent
         records = tuple(line.record for line in lines)
         time = next((time for line in lines if (time := time_from_text(line.json.get("timestamp")))), None)
         self._steps.append(Step(tuple(facts), records, time, parent, refers_to))
@@ -267,9 +283,29 @@ class _Conversation:
     # -- lines
 
     def _other(self, line: Line) -> None:
+        if line.type == "last-prompt":
+            self.report.add(line.kind, "read")
+            self._add([line], (), is_turn=False, parent=self._end_named_by(line))
+            return
         facts = self._facts_of(line)
         self.report.add(line.kind, "read" if facts or line.type in _TITLES else "opaque")
         self._add([line], facts, is_turn=bool(facts))
+
+    def _end_named_by(self, line: Line) -> int | None:
+        """The step that the conversation went back to, if a line says so: it is written even if nothing follows.
+
+        It names the end of the conversation. An earlier one counts only if the user chose it; a line that is written
+        while the conversation goes on may be behind it.
+        """
+        is_chosen = line.json.get("explicit") is True
+        leaf = text_in(line.json, "leafUuid")
+        if leaf is None:
+            is_empty = is_chosen and line.json.get("leafUuid", "") is None
+            return START if is_empty and self._step_of else None
+        step = self._step_of.get(leaf)
+        if step is None or self._turns[step] == self._turns[-1] or (self._is_on_branch(step) and not is_chosen):
+            return None
+        return self._ends[self._turns[step]]
 
     def _facts_of(self, line: Line) -> list[Fact]:
         """What an attachment says that a person wrote or chose; all others are injected by the program itself."""
@@ -325,7 +361,7 @@ class _Conversation:
     def _user_facts(self, line: Line) -> list[Fact]:
         facts: list[Fact] = []
         is_synthetic = _is_written_by_program(line)
-        is_hidden = line.json.get("isVisibleInTranscriptOnly") is True
+        is_hidden = line.json.get("isVisibleInTranscriptOnly") is True or line.json.get("isVirtual") is True
         for number, message in enumerate(self._read("user", line.blocks, line, "")):
             if message.role == "tool":
                 results = self._calls.results(self._with_details(message, line))
@@ -357,7 +393,11 @@ class _Conversation:
         return next((f"{self._agent}:{id}" for id, _, call in self.sidechains if call == call_id), None)
 
     def _compaction(self, line: Line) -> None:
-        """A boundary and its summary. What it keeps is named by uuid, and is on the same branch."""
+        """A boundary and its summary. What it keeps is named by uuid, and is on the same branch.
+
+        It usually keeps the end of the conversation, after the summary. "Summarize from here" keeps the beginning, and
+        the summary follows that: it is about a branch that was left.
+        """
         boundary, self._boundary = self._boundary, None
         lines = [line] if boundary is None else [boundary, line]
         details = {} if boundary is None else boundary.json.get("compactMetadata")
@@ -365,14 +405,18 @@ class _Conversation:
         preserved = _preserved(details)
         kept = [self._step_of[uuid] for uuid in preserved if uuid in self._step_of]
         summary = "".join(text for block in line.blocks if (text := text_in(block, "text")))
+        for each in lines:
+            self.report.add(each.kind, "read")
+        if kept and boundary is not None and boundary.uuid in _anchors(details):
+            left = len(self._steps) - 1
+            self._add(lines, [BranchSummary(summary, "")], is_turn=True, refers_to=left, parent=max(kept))
+            return
         fact = CompactionSummary(
             summary,
             "",
             tokens_before=token_count(details.get("preTokens")),
             tokens_after=token_count(details.get("postTokens")),
         )
-        for each in lines:
-            self.report.add(each.kind, "read")
         number = self._add(lines, [fact], is_turn=True, refers_to=min(kept, default=None))
         self._step_of.update(dict.fromkeys(preserved, number))
 
@@ -429,6 +473,11 @@ def _preserved(details: Json) -> list[str]:
     found = [uuid for uuid in uuids if isinstance(uuid, str)] if isinstance(uuids, list) else []
     segment = (text_in(details, "preservedSegment", key) for key in ("headUuid", "tailUuid"))
     return [*found, *(uuid for uuid in segment if uuid is not None)]
+
+
+def _anchors(details: Json) -> list[str | None]:
+    """The uuid of the line that the kept messages follow."""
+    return [text_in(details, key, "anchorUuid") for key in ("preservedMessages", "preservedSegment")]
 
 
 def _meta(answer: Answer, model: ModelRef | None) -> Meta:

@@ -223,4 +223,4 @@ def _folder(outgoing: Outgoing) -> str:
     return f"sessions/--{path}--"
 
 
-PI_WRITER = TranscriptWriter(write, _folder, "pi --session {id}", is_tree=True)
+PI_WRITER = TranscriptWriter(write, _folder, "pi --session {id}", is_tree=True, has_branch_summaries=True)
