@@ -23,7 +23,7 @@ from bartack.nouns.entries import (
     heads,
 )
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Image, Text, Thinking, ToolCall
 from bartack.session.context.fold import ContextFold
 
@@ -496,3 +496,22 @@ def test_blocks_of_a_newer_version_are_left_out_and_the_others_read() -> None:
     assert transcript.report.counts["content", "opaque"] == 1
     assert "id" in transcript.report.problems[0].what
     assert source_files(entries_of(transcript)) == {NAME: writer.data}
+
+
+def test_a_branch_has_its_own_models() -> None:
+    writer = Writer()
+    first = writer.user("one")
+    writer.block("m1", {"type": "text", "text": "two"}, model="claude-x")
+    writer.user("three")
+    writer.block("m2", {"type": "text", "text": "four"}, model="claude-y")
+    writer.user("again", after=first)
+    writer.block("m3", {"type": "text", "text": "five"}, model="claude-y")
+    writer.user("and again")
+    writer.block("m4", {"type": "text", "text": "six"}, model="claude-x")
+    y, x = ModelRef("anthropic", "claude-y"), ModelRef("anthropic", "claude-x")
+    entries = entries_of(writer.read())
+    changes = [
+        [entry.fact for entry in branch(entries, head) if isinstance(entry.fact, ModelChange)]
+        for head in heads(entries)
+    ]
+    assert changes == [[ModelChange(y, x)], [ModelChange(x, y)]]

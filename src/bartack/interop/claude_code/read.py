@@ -36,7 +36,6 @@ from bartack.nouns.entries import (
     BranchSummary,
     CompactionSummary,
     Fact,
-    ModelChange,
     RunEnded,
     SessionHeader,
     StreamFailed,
@@ -183,7 +182,6 @@ class _Conversation:
         self._is_agent = is_agent
         self._answers = answers_of([line for line in lines if self._is_own(line)])
         self._calls = ToolCallIds()
-        self._model: ModelRef | None = None
         self._boundary: Line | None = None  # of a compaction whose summary has not come yet
         self._steps: list[Step] = []
         # Each step hangs on a turn: a prompt, an answer or a compaction. Results and notes hang on the turn before
@@ -343,11 +341,7 @@ class _Conversation:
         for call in made.tool_calls:
             if call.tool_name in _CALLS_OF_AGENTS and (prompt := text_in(call.arguments, "prompt")):
                 self._prompts.setdefault(prompt, []).append(call.tool_call_id)
-        facts: list[Fact] = []
-        if model is not None and self._model not in (None, model):
-            facts.append(ModelChange(model, self._model))
-        self._model = model or self._model
-        return [*facts, self._stamped(answer.lines[0], made, meta=_meta(answer, model))]
+        return [self._stamped(answer.lines[0], made, meta=_meta(answer, model))]
 
     def _user(self, line: Line) -> None:
         if line.json.get("isCompactSummary") is True:
