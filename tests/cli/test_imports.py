@@ -247,6 +247,41 @@ def test_an_export_is_installed_where_the_agent_finds_it(home: Path, tmp_path: P
     assert not (tmp_path / ".pi").exists()
 
 
+def test_an_export_is_installed_with_its_sub_agents(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    def line(id: str, parent: str | None, role: str, *parts: Any, **fields: Any) -> str:
+        message = {"message": {"role": role, "parts": parts}}
+        common = {"sessionId": SESSION, "cwd": "/srv/app", "timestamp": "2026-01-01T00:00:00Z"}
+        return json.dumps({"uuid": id, "parentUuid": parent, "type": "user", **common, **message, **fields}) + "\n"
+
+    for name in ("old", "new"):
+        (tmp_path / name / "projects" / "-srv-app" / "chats").mkdir(parents=True)
+    project = tmp_path / "old" / "projects" / "-srv-app"
+    call = {"functionCall": {"id": "c1", "name": "agent", "args": {}}}
+    result = {"functionResponse": {"id": "c1", "name": "agent", "response": {"output": "done"}}}
+    about = {"toolCallResult": {"callId": "c1", "resultDisplay": {"subagentName": "helper"}}}
+    lines = [line("1", None, "user", {"text": "go"}), line("2", "1", "model", call, type="assistant")]
+    (project / "chats" / f"{SESSION}.jsonl").write_text("".join([*lines, line("3", "2", "user", result, **about)]))
+    agents = project / "subagents" / SESSION
+    agents.mkdir(parents=True)
+    (agents / "agent-helper-c1.jsonl").write_text(line("4", None, "user", {"text": "help"}))
+    (agents / "agent-helper-c1.meta.json").write_text(json.dumps({"agentType": "helper", "parentSessionId": SESSION}))
+    monkeypatch.setenv("QWEN_RUNTIME_DIR", str(tmp_path / "old"))
+    assert run(["import", "--all", "--agent", "qwen"]) == 0
+    monkeypatch.setenv("QWEN_RUNTIME_DIR", str(tmp_path / "new"))
+    before = {path.relative_to(tmp_path / "old"): path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    assert run(["export", f"qwen:{SESSION}", "--to", "qwen", "--install", "--yes"]) == 0
+    root = tmp_path / "new"
+    assert {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    # Under another id, the sub-agents are those of the new session.
+    capsys.readouterr()
+    assert run(["export", f"qwen:{SESSION}", "--to", "qwen", "--install", "--yes"]) == 0
+    id = capsys.readouterr().out.split()[-1]
+    copied = (root / "projects" / "-srv-app" / "subagents" / id / "agent-helper-c1.meta.json").read_text()
+    assert json.loads(copied)["parentSessionId"] == id
+
+
 @pytest.mark.parametrize("name", ["../../evil.jsonl", "/tmp/evil.jsonl", "a\\..\\b", "\x1b]0;x\x07.jsonl", "a\0b"])
 def test_a_forged_session_cannot_name_a_file_elsewhere(name: str, home: Path, tmp_path: Path, capsys: Out) -> None:
     header = SessionHeader(origin="claude-code", metadata={"sourceId": "x; touch pwned"})

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -103,6 +104,8 @@ class TranscriptWriter(NamedTuple):
     has_branch_summaries: bool = False  # or they are written as messages
     # Whether a sub-agent is a session like any other, whose file names the one that called it.
     has_agent_sessions: bool = False
+    # A folder beside that of the sessions, with one for the sub-agents of each session; None: that one is beside it.
+    agents: str | None = None
     # The file with this name and content, and these records added; None if it must be rewritten.
     joined: Callable[[str, bytes, bytes], bytes | None] = with_lines
     # What the program reads, made of its records, if these are not the files themselves.
@@ -118,6 +121,11 @@ class Exported(NamedTuple):
     is_exact: bool  # whether all of it is as it was imported
     losses: tuple[Loss, ...]
     directory: str = "/"  # where it is continued, if that is known
+    beside: frozenset[str] = frozenset()  # the files that are not in the folder, but in the one around it
+
+    def folder_of(self, name: str) -> str:
+        """The folder of a file in the home of the program."""
+        return str(PurePosixPath(self.folder).parent) if name in self.beside else self.folder
 
 
 # -- exporting
@@ -262,6 +270,8 @@ def with_children(
     files, losses = dict(made.files), list(made.losses)
     ids = {old_id: made.id}  # of the session, and of sub-agents that are sessions of their own
     own_ids = dict.fromkeys(files, old_id)  # by file
+    folder = f"{old_id}/" if writer.agents is None else f"{writer.agents}/{old_id}/"
+    beside: set[str] = set()
     for child in children:
         header = child[0].fact
         is_own = isinstance(header, SessionHeader) and header.origin == agent
@@ -269,8 +279,10 @@ def with_children(
         records = source_records(child) if is_own else []
         if is_own and not records:  # they are among those of the session
             continue
-        if records and not is_redacted and all(record.file.startswith(f"{old_id}/") for _, record in records):
-            files |= _with_id(source_files(child), old_id, made.id)
+        if records and not is_redacted and all(record.file.startswith(folder) for _, record in records):
+            part_files = _with_id(source_files(child), old_id, made.id)
+            files |= part_files
+            beside.update(part_files if writer.agents is not None else ())
         elif records and not is_redacted and writer.has_agent_sessions:
             own_id = derived_id(made.id, child[0].session_id)
             part = exported(child, agent, writer, new_id=own_id, may_keep_id=may_keep_id)
@@ -286,7 +298,7 @@ def with_children(
             for old, new in ids.items():
                 if old != own_id:  # in its own file, only the mark of the export has it
                     files[name] = files[name].replace(old.encode(), new.encode())
-    return made._replace(files=files, losses=tuple(losses))
+    return made._replace(files=files, losses=tuple(losses), beside=frozenset(beside))
 
 
 def with_bases(
