@@ -515,3 +515,19 @@ def test_a_branch_has_its_own_models() -> None:
         for head in heads(entries)
     ]
     assert changes == [[ModelChange(y, x)], [ModelChange(x, y)]]
+
+
+def test_a_line_that_is_in_the_file_already_changes_nothing() -> None:
+    writer = Writer()
+    writer.user("one")
+    writer.block("m1", {"type": "text", "text": "two"})
+    writer.user("three")
+    writer.block("m2", {"type": "text", "text": "four"})
+    for count in range(1, 5):
+        data = writer.data + b"".join(writer.data.splitlines(keepends=True)[:count])
+        (transcript,) = read_claude_code({NAME: data})
+        assert shown(transcript) == ["one", "two", "three", "four"]
+        assert transcript.report.counts["repeated line", "read"] == count
+        assert source_files(entries_of(transcript)) == {NAME: data}
+    writer.lines.append(writer.lines[0] | {"message": {"role": "user", "content": "other"}})
+    assert shown(writer.read()) == ["other"]

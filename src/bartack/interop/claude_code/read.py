@@ -88,7 +88,7 @@ def _read(agent: str, files: Files) -> list[Transcript]:
     if name is None:
         return []
     report = Report()
-    lines = [Line(*parsed) for parsed in parse_lines(name, files[name], report)]
+    lines = _without_repeated([Line(*parsed) for parsed in parse_lines(name, files[name], report)], report)
     first = next((line for line in lines if line.uuid is not None), None)
     is_agent = (first is not None and first.is_sidechain) or PurePosixPath(name).parent.name == _SUBAGENTS
     session = text_in(next((line.json for line in lines if "sessionId" in line.json), {}), "sessionId")
@@ -107,6 +107,21 @@ def _read(agent: str, files: Files) -> list[Transcript]:
         header = _header(agent, chain, about, skip_sidechains=False)
         transcripts.append(Transcript(agent, child_id, header, child.steps(), child.report, has_own_records=False))
     return transcripts
+
+
+def _without_repeated(lines: Sequence[Line], report: Report) -> list[Line]:
+    """The lines, without the content of those that are in the file already: the program reads each uuid once."""
+    seen: dict[str, bytes] = {}
+    kept: list[Line] = []
+    for line in lines:
+        data = line.record.data.rstrip()
+        if line.uuid is not None and seen.get(line.uuid) == data:
+            report.add("repeated line", "read")
+            line = Line(line.record, {})
+        elif line.uuid is not None:
+            seen.setdefault(line.uuid, data)
+        kept.append(line)
+    return kept
 
 
 def _session_id(name: str, outer: str | None) -> str:
