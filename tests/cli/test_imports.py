@@ -62,6 +62,27 @@ def test_the_command_shows_what_it_finds_and_imports_it_on_request(home: Path, c
     assert capsys.readouterr().out == "-- user\nhello there\n"
 
 
+def test_the_summaries_of_a_file_are_shown(tmp_path: Path, capsys: Out) -> None:
+    entries = [
+        {"type": "session", "version": 3, "id": "s", "cwd": "/srv/app"},
+        {"type": "branch_summary", "id": "a", "parentId": None, "fromId": "root", "summary": "They tried."},
+        {"type": "compaction", "id": "b", "parentId": "a", "summary": "They went\non.", "firstKeptEntryId": "b"},
+        {"type": "message", "id": "c", "parentId": "b", "message": {"role": "user", "content": "Hi"}},
+    ]
+    path = tmp_path / "session.jsonl"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    assert run(["show", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "-- summary of another branch, for the model",
+        "They tried.",
+        "-- summary of everything above, for the model",
+        "They went",
+        "on.",
+        "-- user",
+        "Hi",
+    ]
+
+
 def test_one_project_can_be_chosen(home: Path, capsys: Out) -> None:
     assert run(["import", "--project", "/srv/other", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sessions"] == 0
