@@ -301,6 +301,9 @@ def test_an_export_is_installed_with_its_sub_agents(
     id = capsys.readouterr().out.split()[-1]
     copied = (root / "projects" / "-srv-app" / "subagents" / id / "agent-helper-c1.meta.json").read_text()
     assert json.loads(copied)["parentSessionId"] == id
+    # An export that was not continued is not imported again.
+    assert run(["import", "--all", "--agent", "qwen", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["imported"] == []
 
 
 @pytest.mark.parametrize("name", ["../../evil.jsonl", "/tmp/evil.jsonl", "a\\..\\b", "\x1b]0;x\x07.jsonl", "a\0b"])

@@ -190,7 +190,7 @@ def _outgoing(entries: tuple[Entry, ...], id: str) -> Outgoing:
 
 def _written(writer: TranscriptWriter, outgoing: Outgoing) -> Exported:
     written = writer.write(outgoing)
-    data = {written.name: _marked(writer, written.name, written.data, outgoing), **written.more}
+    data = {written.name: _marked(writer, written.name, written.data, outgoing.entries[0]), **written.more}
     return Exported(written.id or outgoing.id, data, writer.folder(outgoing), False, written.losses, outgoing.directory)
 
 
@@ -226,13 +226,13 @@ def _continued(
         made = files if writer.assembled is None else writer.assembled(files)
         is_exact = may_keep_id and [*made.values()] == [*files.values()]
         if not may_keep_id and name in made:
-            made[name] = _marked(writer, name, made[name], outgoing)
+            made[name] = _marked(writer, name, made[name], outgoing.entries[0])
         return Exported(id, made, writer.folder(added), is_exact, (), added.directory)
     written = writer.write(added)
     joined = writer.joined(name, files[name], written.data)
     if joined is None:
         return _written(writer, outgoing)
-    files[name] = _marked(writer, name, joined, outgoing)
+    files[name] = _marked(writer, name, joined, outgoing.entries[0])
     return Exported(id, files, writer.folder(added), False, written.losses, added.directory)
 
 
@@ -281,6 +281,8 @@ def with_children(
             continue
         if records and not is_redacted and all(record.file.startswith(folder) for _, record in records):
             part_files = _with_id(source_files(child), old_id, made.id)
+            if made.id != old_id:
+                part_files = {name: _marked(writer, name, data, child[0]) for name, data in part_files.items()}
             files |= part_files
             beside.update(part_files if writer.agents is not None else ())
         elif records and not is_redacted and writer.has_agent_sessions:
@@ -341,12 +343,12 @@ def session_ids(entries: Sequence[Entry]) -> list[str]:
 _MARK = "bartackExport"  # a field of the last line that was written: the session that it is from
 
 
-def _marked(writer: TranscriptWriter, name: str, data: bytes, outgoing: Outgoing) -> bytes:
-    """Lines that an import recognises as an export of this session. No program minds one more field."""
+def _marked(writer: TranscriptWriter, name: str, data: bytes, header: Entry) -> bytes:
+    """Lines that an import recognises as an export of a session. No program minds one more field."""
     lines, _, last = data.rstrip().rpartition(b"\n")
     if not writer.resume or not name.endswith(".jsonl") or not isinstance(parse_object(last), dict):
         return data
-    mark = json.dumps({_MARK: outgoing.entries[0].session_id}, separators=(",", ":"))[1:].encode()
+    mark = json.dumps({_MARK: header.session_id}, separators=(",", ":"))[1:].encode()
     return b"".join((lines, b"\n" if lines else b"", last[:-1], b"," if last[1:-1].strip() else b"", mark, b"\n"))
 
 
