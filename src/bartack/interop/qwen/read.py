@@ -1,4 +1,4 @@
-"""Transcripts of Qwen Code, 0.5 to 0.15.
+"""Transcripts of Qwen Code, 0.5 to 0.24.
 
 A line has an id and the id of the line that it follows; the last line is the end of the conversation. A line with a
 ``message`` is part of it, whatever its type. The content is that of Gemini's API, also for models of other providers.
