@@ -44,6 +44,17 @@ def test_a_copy_that_was_begun_later_is_a_fork(tmp_path: Path) -> None:
     assert origin(fork) is None
 
 
+def test_a_fork_of_a_compacted_session_begins_with_the_compaction(tmp_path: Path) -> None:
+    first, fork, other = (tmp_path / f"{name}.jsonl" for name in ("original", "fork", "other"))
+    boundary = {"type": "system", "subtype": "compact_boundary"}
+    write(first, note(0), said("a", 1), said("b", 2, **boundary), said("c", 3))
+    write(fork, note(10), said("b", 2, **boundary), said("c", 3), said("d", 11))
+    write(other, note(20), said("x", 2, **boundary), said("d", 11))
+    assert origin(first) is None
+    assert origin(fork) == "claude-code:original"
+    assert origin(other) is None
+
+
 def test_a_fork_can_name_its_origin(tmp_path: Path) -> None:
     path = tmp_path / "fork.jsonl"
     write(path, said("a", 1, forkedFrom={"sessionId": "named", "messageUuid": "a"}))

@@ -99,3 +99,17 @@ def test_a_view_and_a_value_without_end_are_not_read(path: Path) -> None:
     found = read(path)
     assert len(texts(found)) == SESSIONS * MESSAGES
     assert [problem.file for problem in found[0].report.problems] == ["session_input"]
+
+
+@pytest.mark.parametrize(("table", "column"), [("message", "time_created"), ("session_message", "id")])
+def test_a_table_without_a_column_it_is_read_by_is_reported(table: str, column: str, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("CREATE TABLE session_message (id, session_id, seq)")
+        opened.execute("INSERT INTO session_message VALUES ('a', 'ses_000', 1)")
+        opened.execute("CREATE TABLE todo (session_id)")  # without rows
+        opened.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
+        opened.commit()
+    found = read(path)
+    assert len(found) == SESSIONS
+    (problem,) = found[0].report.problems
+    assert (problem.file, problem.what.partition(";")[0]) == (table, f"no such column: {column}")

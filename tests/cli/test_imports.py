@@ -62,6 +62,27 @@ def test_the_command_shows_what_it_finds_and_imports_it_on_request(home: Path, c
     assert capsys.readouterr().out == "-- user\nhello there\n"
 
 
+def test_the_summaries_of_a_file_are_shown(tmp_path: Path, capsys: Out) -> None:
+    entries = [
+        {"type": "session", "version": 3, "id": "s", "cwd": "/srv/app"},
+        {"type": "branch_summary", "id": "a", "parentId": None, "fromId": "root", "summary": "They tried."},
+        {"type": "compaction", "id": "b", "parentId": "a", "summary": "They went\non.", "firstKeptEntryId": "b"},
+        {"type": "message", "id": "c", "parentId": "b", "message": {"role": "user", "content": "Hi"}},
+    ]
+    path = tmp_path / "session.jsonl"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    assert run(["show", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "-- summary of another branch, for the model",
+        "They tried.",
+        "-- summary of everything above, for the model",
+        "They went",
+        "on.",
+        "-- user",
+        "Hi",
+    ]
+
+
 def test_one_project_can_be_chosen(home: Path, capsys: Out) -> None:
     assert run(["import", "--project", "/srv/other", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sessions"] == 0
@@ -245,6 +266,44 @@ def test_an_export_is_installed_where_the_agent_finds_it(home: Path, tmp_path: P
     assert len(list((tmp_path / ".codex").rglob("rollout-*.jsonl"))) == 1
     assert run(["export", session, "--to", "pi", "--install"]) != 0
     assert not (tmp_path / ".pi").exists()
+
+
+def test_an_export_is_installed_with_its_sub_agents(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    def line(id: str, parent: str | None, role: str, *parts: Any, **fields: Any) -> str:
+        message = {"message": {"role": role, "parts": parts}}
+        common = {"sessionId": SESSION, "cwd": "/srv/app", "timestamp": "2026-01-01T00:00:00Z"}
+        return json.dumps({"uuid": id, "parentUuid": parent, "type": "user", **common, **message, **fields}) + "\n"
+
+    for name in ("old", "new"):
+        (tmp_path / name / "projects" / "-srv-app" / "chats").mkdir(parents=True)
+    project = tmp_path / "old" / "projects" / "-srv-app"
+    call = {"functionCall": {"id": "c1", "name": "agent", "args": {}}}
+    result = {"functionResponse": {"id": "c1", "name": "agent", "response": {"output": "done"}}}
+    about = {"toolCallResult": {"callId": "c1", "resultDisplay": {"subagentName": "helper"}}}
+    lines = [line("1", None, "user", {"text": "go"}), line("2", "1", "model", call, type="assistant")]
+    (project / "chats" / f"{SESSION}.jsonl").write_text("".join([*lines, line("3", "2", "user", result, **about)]))
+    agents = project / "subagents" / SESSION
+    agents.mkdir(parents=True)
+    (agents / "agent-helper-c1.jsonl").write_text(line("4", None, "user", {"text": "help"}))
+    (agents / "agent-helper-c1.meta.json").write_text(json.dumps({"agentType": "helper", "parentSessionId": SESSION}))
+    monkeypatch.setenv("QWEN_RUNTIME_DIR", str(tmp_path / "old"))
+    assert run(["import", "--all", "--agent", "qwen"]) == 0
+    monkeypatch.setenv("QWEN_RUNTIME_DIR", str(tmp_path / "new"))
+    before = {path.relative_to(tmp_path / "old"): path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    assert run(["export", f"qwen:{SESSION}", "--to", "qwen", "--install", "--yes"]) == 0
+    root = tmp_path / "new"
+    assert {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    # Under another id, the sub-agents are those of the new session.
+    capsys.readouterr()
+    assert run(["export", f"qwen:{SESSION}", "--to", "qwen", "--install", "--yes"]) == 0
+    id = capsys.readouterr().out.split()[-1]
+    copied = (root / "projects" / "-srv-app" / "subagents" / id / "agent-helper-c1.meta.json").read_text()
+    assert json.loads(copied)["parentSessionId"] == id
+    # An export that was not continued is not imported again.
+    assert run(["import", "--all", "--agent", "qwen", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["imported"] == []
 
 
 @pytest.mark.parametrize("name", ["../../evil.jsonl", "/tmp/evil.jsonl", "a\\..\\b", "\x1b]0;x\x07.jsonl", "a\0b"])

@@ -21,11 +21,17 @@ _blocks = st.one_of(
 _usage = st.none() | st.fixed_dictionaries({"input_tokens": scalars, "output_tokens": st.integers(-1, 9)})
 
 
+def _kept(anchor: int) -> Json:
+    return {"preservedMessages": {"uuids": ["u0", "u1"], "anchorUuid": f"u{anchor}"}}
+
+
 @st.composite
 def _line(draw: st.DrawFn, number: int) -> Json:
     kind = draw(st.sampled_from(["user", "user", "assistant", "assistant", "system", "attachment", "note"]))
     if kind == "note":
-        return {"type": draw(st.sampled_from(["summary", "custom-title", "mode"]) | words), "summary": draw(values)}
+        leaf: Json = {"leafUuid": draw(st.integers(0, 12).map("u{}".format) | values), "explicit": draw(st.booleans())}
+        kinds = st.sampled_from(["summary", "custom-title", "mode", "last-prompt"]) | words
+        return {"type": draw(kinds), "summary": draw(values)} | (leaf if draw(st.booleans()) else {})
     parent = draw(st.sampled_from(["last", "last", "last", "earlier", "none", "absent", "unknown"]))
     before = {"last": number - 1, "earlier": draw(st.integers(0, max(0, number - 1)))}.get(parent)
     line: Json = {"type": kind, "uuid": f"u{number}", "timestamp": draw(st.just("2026-01-01T00:00:00Z") | values)}
@@ -41,7 +47,7 @@ def _line(draw: st.DrawFn, number: int) -> Json:
                 "isApiErrorMessage": st.sampled_from([False, False, True]),
                 "toolUseResult": values,
                 "subtype": st.sampled_from(["compact_boundary", "other"]),
-                "compactMetadata": values | st.just({"preservedMessages": {"uuids": ["u0", "u1"]}}),
+                "compactMetadata": values | st.builds(_kept, st.integers(0, 12)),
                 "logicalParentUuid": st.integers(0, 12).map("u{}".format) | values,
                 "attachment": st.just({"type": "queued_command", "prompt": "p"}) | values,
             },

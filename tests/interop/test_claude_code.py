@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from bartack.interop import Transcript, entries_of, exported, source_files
+from bartack.interop import FORMATS, Transcript, entries_of, exported, source_files
 from bartack.interop.claude_code import (
     CLAUDE_CODE_WRITER,
     looks_like_claude_code,
@@ -11,9 +11,19 @@ from bartack.interop.claude_code import (
     read_claude_code,
     read_kode,
 )
-from bartack.nouns.entries import CompactionSummary, Entry, Fact, ModelChange, RunEnded, StreamFailed, branch, heads
+from bartack.nouns.entries import (
+    BranchSummary,
+    CompactionSummary,
+    Entry,
+    Fact,
+    ModelChange,
+    RunEnded,
+    StreamFailed,
+    branch,
+    heads,
+)
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Image, Text, Thinking, ToolCall
 from bartack.session.context.fold import ContextFold
 
@@ -228,6 +238,68 @@ def test_another_model_is_a_change_of_models() -> None:
     ]
 
 
+def shown(transcript: Transcript) -> list[str]:
+    """The messages that a model gets, by their last lines."""
+    entries = entries_of(transcript)
+    context = ContextFold.of(branch(entries, entries[-1].id))
+    messages = [*([context.summary] if context.summary else []), *(item.message for item in context.items)]
+    return [message.text.splitlines()[-1] for message in messages]
+
+
+def test_a_summary_of_the_end_follows_the_beginning_that_was_kept() -> None:
+    writer = Writer()
+    first = writer.user("one")
+    kept = writer.block("m1", {"type": "text", "text": "two"})
+    last = writer.user("three")
+    preserved = {"uuids": [first, kept], "anchorUuid": f"u{len(writer.lines)}"}
+    details = {"preservedMessages": preserved, "preTokens": 100}
+    writer.add("system", subtype="compact_boundary", after=None, logicalParentUuid=last, compactMetadata=details)
+    writer.user("They counted.", isCompactSummary=True)
+    writer.user("four")
+    transcript = writer.read()
+    assert shown(transcript) == ["one", "two", "They counted.", "four"]
+    entries = entries_of(transcript)
+    summary = next(entry.fact for entry in entries if isinstance(entry.fact, BranchSummary))
+    left = branch(entries, summary.from_entry_id)
+    assert texts([entry.fact for entry in left]) == ["one", "two", "three"]
+    # What follows the summary in another program is the same.
+    made = exported(entries, "codex", FORMATS["codex"].writer or CLAUDE_CODE_WRITER, new_id="0" * 32)
+    (copy,) = FORMATS["codex"].read(made.files)
+    assert shown(copy) == ["one", "two", "They counted.", "four"]
+
+
+def test_a_rewound_session_ends_where_the_user_went_back_to() -> None:
+    writer = Writer()
+    writer.user("one")
+    answer = writer.block("m1", {"type": "text", "text": "two"})
+    writer.user("three")
+    writer.note("last-prompt", leafUuid=answer)  # behind the conversation, which goes on
+    assert shown(writer.read()) == ["one", "two", "three"]
+    writer.note("last-prompt", leafUuid=answer, explicit=True)
+    writer.note("mode", mode="normal")
+    assert shown(writer.read()) == ["one", "two"]
+    writer.user("four", after=answer)
+    assert shown(writer.read()) == ["one", "two", "four"]
+    writer.note("last-prompt", leafUuid="u2")  # another branch
+    assert shown(writer.read()) == ["one", "two", "three"]
+    writer.note("last-prompt", explicit=True)
+    writer.note("last-prompt", leafUuid="?", explicit=True)
+    assert shown(writer.read()) == ["one", "two", "three"]
+    writer.note("last-prompt", leafUuid=None, explicit=True)
+    assert shown(writer.read()) == []
+    made = exported(entries_of(writer.read()), "claude-code", CLAUDE_CODE_WRITER, new_id="0" * 32)
+    assert made.files == {NAME: writer.data}
+
+
+def test_a_message_that_the_program_only_shows_is_not_sent() -> None:
+    writer = Writer()
+    writer.user("one")
+    writer.user("shown", isVirtual=True)
+    transcript = writer.read()
+    assert texts(facts_of(transcript)) == ["one", "shown"]
+    assert shown(transcript) == ["one"]
+
+
 def test_images_in_prompts_and_results_are_kept() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     writer = Writer()
@@ -424,3 +496,38 @@ def test_blocks_of_a_newer_version_are_left_out_and_the_others_read() -> None:
     assert transcript.report.counts["content", "opaque"] == 1
     assert "id" in transcript.report.problems[0].what
     assert source_files(entries_of(transcript)) == {NAME: writer.data}
+
+
+def test_a_branch_has_its_own_models() -> None:
+    writer = Writer()
+    first = writer.user("one")
+    writer.block("m1", {"type": "text", "text": "two"}, model="claude-x")
+    writer.user("three")
+    writer.block("m2", {"type": "text", "text": "four"}, model="claude-y")
+    writer.user("again", after=first)
+    writer.block("m3", {"type": "text", "text": "five"}, model="claude-y")
+    writer.user("and again")
+    writer.block("m4", {"type": "text", "text": "six"}, model="claude-x")
+    y, x = ModelRef("anthropic", "claude-y"), ModelRef("anthropic", "claude-x")
+    entries = entries_of(writer.read())
+    changes = [
+        [entry.fact for entry in branch(entries, head) if isinstance(entry.fact, ModelChange)]
+        for head in heads(entries)
+    ]
+    assert changes == [[ModelChange(y, x)], [ModelChange(x, y)]]
+
+
+def test_a_line_that_is_in_the_file_already_changes_nothing() -> None:
+    writer = Writer()
+    writer.user("one")
+    writer.block("m1", {"type": "text", "text": "two"})
+    writer.user("three")
+    writer.block("m2", {"type": "text", "text": "four"})
+    for count in range(1, 5):
+        data = writer.data + b"".join(writer.data.splitlines(keepends=True)[:count])
+        (transcript,) = read_claude_code({NAME: data})
+        assert shown(transcript) == ["one", "two", "three", "four"]
+        assert transcript.report.counts["repeated line", "read"] == count
+        assert source_files(entries_of(transcript)) == {NAME: data}
+    writer.lines.append(writer.lines[0] | {"message": {"role": "user", "content": "other"}})
+    assert shown(writer.read()) == ["other"]

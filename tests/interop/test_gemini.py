@@ -195,3 +195,29 @@ def test_files_are_recognised() -> None:
     assert recognised_format("session-x.json", lines) is FORMATS["gemini"]
     assert facts(read({"id": "x", "type": "new"})) == []
     assert not any(isinstance(fact, ModelChange) for fact in facts(read(line("a", "gemini", "x"))))
+
+
+def test_a_session_that_the_program_continued_goes_on_where_it_ended() -> None:
+    full = {**ANSWER, "toolCalls": [call("c1", {"output": "one"}), call("c2", {"output": "two"})]}
+    results = [part for one in full["toolCalls"] for part in one["result"]]
+    start = [line("u", "user", "hi"), full, line("r", "user", results), line("c", "user", "/stats")]
+    injected = line("i", "user", "<session_context>\nThis is the Gemini CLI.")
+    calls = [{"functionCall": {"id": one["id"], "name": "ls", "args": one["args"]}} for one in full["toolCalls"]]
+    again = [
+        injected,
+        line("1", "user", [{"text": "hi"}]),
+        line("2", "gemini", [{"text": "Listing."}, *calls]),
+        line("3", "user", results),
+        line("4", "user", results),
+    ]
+    emptied, filled = {"$set": {"messages": [injected]}}, {"$set": {"messages": again}}
+    for before in ([], [emptied]):
+        transcript = read(*start, {"$set": {"lastUpdated": "x"}}, *before, filled, line("w", "user", "go on"))
+        found = messages(transcript)
+        assert [message.role for message in found] == ["user", "assistant", "tool", "user", "user"]
+        assert found[1].meta is not None
+        assert found[1].meta.usage is not None
+        assert found[-1].text == "go on"
+    assert messages(read(*start, emptied)) == []
+    other = {"$set": {"messages": [line("1", "user", "other")]}}
+    assert [message.text for message in messages(read(*start, emptied, other))] == ["other"]

@@ -319,6 +319,14 @@ def test_a_thread_of_llm_is_a_tree() -> None:
     assert source_files(entries_of(again)) == files
 
 
+def test_rows_of_llm_without_a_session_are_kept() -> None:
+    files = rows(message=[{"id": "a", "parent_hash": None, "role": "user"}], part=[part(1, "a", "text", "hi")])
+    (transcript,) = read_llm(files)
+    assert source_files(entries_of(transcript)) == files
+    assert transcript.report.total("opaque") == 2
+    assert read_llm({}) == []
+
+
 def test_a_conversation_of_an_earlier_llm() -> None:
     files = rows(
         conversation=[{"id": "k", "name": "Old", "model": "m"}],

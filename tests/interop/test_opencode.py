@@ -385,3 +385,42 @@ def test_a_call_that_was_not_complete_has_its_arguments_as_text() -> None:
     parts = [tool(id, status="pending", input={}, raw=raw) for id, raw in (("c1", '{"a": 1}'), ("c2", '{"a"'))]
     reply = next(fact for fact in facts_of(read(answer("msg_1", *parts, created=1))) if isinstance(fact, Message))
     assert [(call.arguments, call.raw_args_text) for call in reply.tool_calls] == [({"a": 1}, None), ({}, '{"a"')]
+
+
+def test_a_fork_names_the_session_it_was_copied_from_and_a_sub_agent_its_call() -> None:
+    def session(id: str, created: int, **fields: Any) -> bytes:
+        return json.dumps({"id": id, "time": {"created": created}, **fields}).encode()
+
+    def said(created: int) -> bytes:
+        return json.dumps({"role": "user", "time": {"created": created}}).encode()
+
+    state = {"status": "completed", "input": {}, "output": "done", "metadata": {"sessionId": "ses_inner"}}
+    call = {"type": "tool", "callID": "c1", "tool": "task", "state": state}
+    transcripts = read_opencode(
+        {
+            "session/p/ses_first.json": session("ses_first", 1),
+            "session/p/ses_fork.json": session("ses_fork", 10),
+            "session/p/ses_again.json": session("ses_again", 20),
+            "session/p/ses_inner.json": session("ses_inner", 4, parentID="ses_first"),
+            "session/p/ses_other.json": session("ses_other", 2),
+            "message/ses_first/msg_a.json": said(2),
+            "message/ses_first/msg_b.json": b'{"role": "assistant", "time": {"created": 3}}',
+            "part/msg_b/prt_1.json": json.dumps(call).encode(),
+            "message/ses_fork/msg_c.json": said(2),
+            "message/ses_fork/msg_d.json": said(11),
+            "message/ses_again/msg_e.json": said(2),
+            "message/ses_again/msg_f.json": said(11),
+            "message/ses_inner/msg_g.json": said(4),
+            "message/ses_other/msg_h.json": said(2),
+        }
+    )
+    about = {one.id: one.header.metadata or {} for one in transcripts}
+    assert {id: found.get("forkedFrom") for id, found in about.items()} == {
+        "ses_first": None,
+        "ses_fork": "opencode:ses_first",
+        "ses_again": "opencode:ses_fork",
+        "ses_inner": None,
+        "ses_other": None,
+    }
+    assert about["ses_inner"]["toolCallId"] == "c1"
+    assert "toolCallId" not in about["ses_first"]

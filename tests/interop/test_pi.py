@@ -227,3 +227,16 @@ def test_signatures_of_google_stay_on_texts_calls_and_thinking() -> None:
     line = json.loads(next(iter(made.files.values())).splitlines()[3])
     names = ("thinkingSignature", "textSignature", "thoughtSignature")
     assert [block[name] for block, name in zip(line["message"]["content"], names, strict=True)] == ["s1", "s2", "s3"]
+
+
+def test_an_answer_of_an_unknown_provider_is_written_with_its_api() -> None:
+    item = json.dumps({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"})
+    apis = ("anthropic-messages", "google-generative-ai", "openai-responses", "openai-completions")
+    writer = Writer()
+    writer.user("go")
+    for api, signature in zip(apis, ("c2ln", "c2ln", item, "reasoning_content"), strict=True):
+        thinking = {"type": "thinking", "thinking": "hm", "thinkingSignature": signature}
+        writer.answer(thinking, text("hello"), api=api, provider="mine")
+    made = exported(entries_of(writer.read()), "pi", PI_WRITER, new_id="0" * 32, may_keep_records=False)
+    answers = [json.loads(line).get("message", {}) for data in made.files.values() for line in data.splitlines()]
+    assert [answer["api"] for answer in answers if answer.get("role") == "assistant"] == [*apis]

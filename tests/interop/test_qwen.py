@@ -207,3 +207,16 @@ def test_a_sub_agent_that_continues_the_conversation_begins_with_it() -> None:
     writer.system("agent_bootstrap", {"kind": "fork", "history": history})
     writer.user("two")
     assert [message.text for message in writer.messages()] == ["one", "1", "two"]
+
+
+def test_the_usage_of_a_sub_agent_is_on_an_empty_line_before_its_answer() -> None:
+    writer = Writer()
+    writer.user("go")
+    writer.answer(usageMetadata={"promptTokenCount": 7, "candidatesTokenCount": 3})
+    writer.answer(call("c1"))
+    writer.result("c1", "a.txt")
+    writer.answer({"text": "done"})
+    answers = [message for message in writer.messages() if message.role == "assistant"]
+    used = [None if one.meta is None or one.meta.usage is None else one.meta.usage.input_tokens for one in answers]
+    assert used == [7, None]
+    assert writer.read().report.total("opaque") == 0

@@ -16,6 +16,7 @@ from bartack.interop.writing import with_call_ids, written_anew
 from bartack.models import ScriptedModel
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import (
+    BranchSummary,
     CompactionSummary,
     Entry,
     Fact,
@@ -287,3 +288,13 @@ def test_call_ids_that_a_program_refuses_get_others_that_are_not_used() -> None:
     names = [call.tool_call_id for message in made for call in message.tool_calls]
     assert names == ["a_b", "a_b_1", "a_b_2", "_"]
     assert [result.tool_call_id for message in made for result in message.tool_results] == names
+
+
+@each_target
+def test_the_summary_of_another_branch_is_exported(target: str) -> None:
+    left = session(user("Hi"), assistant("Hello."), user("Left"))
+    tail = Tail(left[2].id, left[-1].seq)
+    facts: list[Fact] = [BranchSummary("They left.", left[-1].id), user("And now?")]
+    entries = [*left, *next_entries("s", tail, facts, Environment())]
+    context = ContextFold.of(branch(read := read_back(export(entries, target), target), read[-1].id))
+    assert [item.message.text.splitlines()[-1] for item in context.items] == ["Hi", "Hello.", "They left.", "And now?"]

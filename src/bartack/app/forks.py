@@ -1,7 +1,8 @@
 """Forks that do not name their origin: `claude --fork-session` copies the records of a session into a new file.
 
 Copied records keep their ids. So a file that begins with the same record as another one in its folder is a fork of it,
-if it was begun later: the first record of its own is then newer than the copies after it.
+if it was begun later: the first record of its own is then newer than the copies after it. Of a session that was
+compacted, only what follows the compaction is copied, so the first record can be anywhere in the other file.
 """
 
 import re
@@ -15,11 +16,18 @@ __all__ = ["origin_of"]
 
 _HEAD = 64 * 1024  # bytes in which the first record of the conversation is
 _ID = re.compile(rb'"uuid"\s*:\s*"([^"\\]{1,64})"')
+_BOUNDARY = re.compile(rb'"subtype"\s*:\s*"compact_boundary"')
 _TIME = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,40})"')
 
 
-class _Head(NamedTuple):
+class _Root(NamedTuple):
+    id: bytes  # of the first record of the conversation
     begun: bytes  # the first time in the file, as text that sorts
+    is_compacted: bool  # whether the record is the beginning of a compaction
+
+
+class _Head(NamedTuple):
+    begun: bytes
     path: Path
 
 
@@ -28,8 +36,11 @@ def origin_of(path: Path) -> str | None:
     root = _root_in(path)
     if root is None:
         return None
-    begun, siblings = root[1], _heads(path.parent, path.parent.stat().st_mtime_ns).get(root[0], ())
-    earlier = [head for head in siblings if head.begun < begun and head.path != path]
+    heads = _heads(path.parent, path.parent.stat().st_mtime_ns)
+    siblings = [head for each in heads.values() for head in each] if root.is_compacted else heads.get(root.id, ())
+    earlier = [head for head in siblings if head.begun < root.begun and head.path != path]
+    if root.is_compacted:
+        earlier = [head for head in earlier if root.id in _ids_in(head.path)]
     if not earlier:
         return None
     own = _ids_in(path)
@@ -44,19 +55,22 @@ def _heads(folder: Path, changed: int) -> Mapping[bytes, list[_Head]]:
     for path in folder.glob("*.jsonl"):
         root = _root_in(path) if path.is_file() else None  # opening a pipe would wait for its other end
         if root is not None:
-            found[root[0]].append(_Head(root[1], path))
+            found[root.id].append(_Head(root.begun, path))
     return found
 
 
-def _root_in(path: Path) -> tuple[bytes, bytes] | None:
-    """The id of the first record of the conversation, and the first time in the file."""
+def _root_in(path: Path) -> _Root | None:
+    """What the beginning of a file says about its conversation."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError:  # removed meanwhile
         return None
     id, time = _ID.search(head), _TIME.search(head)
-    return None if id is None or time is None else (id[1], time[1])
+    if id is None or time is None:
+        return None
+    line = head[head.rfind(b"\n", 0, id.start()) + 1 :].partition(b"\n")[0]
+    return _Root(id[1], time[1], _BOUNDARY.search(line) is not None)
 
 
 def _ids_in(path: Path) -> set[bytes]:

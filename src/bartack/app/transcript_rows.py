@@ -117,13 +117,19 @@ class _Budget:
 
 
 def _selected(database: sqlite3.Connection, rows: Rows, problems: dict[str, str]) -> list[sqlite3.Row]:
-    """The rows of a table; none if another version of the program has no such table or column."""
+    """The rows of a table; none if another version of the program has no such table, or without a column for them."""
     try:
         if not _is_table(database, rows.table):
             return []
-        return database.execute(rows.query()).fetchall()
+        found = database.execute(rows.query()).fetchall()
+        if found and "id" not in found[0].keys():  # noqa: SIM118 - a row contains its values
+            raise sqlite3.OperationalError("no such column: id")
+        return found
     except _ERRORS as error:
         if isinstance(error, sqlite3.OperationalError) and str(error).startswith("no such"):
+            count = sum(1 for _ in _until_error(database, f"SELECT 1 FROM {rows.table}"))
+            if count and "column" in str(error):
+                problems[rows.table] = f"{error}; its {count} rows were not read"
             return []
         found, lost = _salvaged(database, rows)
         problems[rows.table] = f"{error}; {len(found)} rows were read, and {lost or 'an unknown number'} were not"

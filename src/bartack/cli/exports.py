@@ -181,7 +181,7 @@ def _paths(made: Exported, target: str, out: Path | None, *, install: bool) -> l
             title, places = FORMATS[target].title, " or ".join(FORMATS[target].homes)
             error = BartackError(f"{title} has no folder on this machine.", code=ErrorCode.INVALID_CONFIG)
             raise with_hint(error, f"Run {title} once, or set its folder: {places}. --out writes a file elsewhere.")
-        return [_inside(_inside(home, made.folder), name) for name in made.files]
+        return [_inside(_inside(home, made.folder_of(name)), name) for name in made.files]
     if out is None:
         if len(made.files) > 1:
             raise UsageError("This session has several files; pass --out with a folder.")

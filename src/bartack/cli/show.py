@@ -16,7 +16,7 @@ from bartack.cli.options import JsonOption, StoreOption, complete_sessions, new_
 from bartack.cli.output import print_json
 from bartack.cli.store_access import with_session
 from bartack.interop import entries_of
-from bartack.nouns.entries import Entry, StreamFailed, branch
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Entry, StreamFailed, branch
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -86,6 +86,10 @@ def _lines(entries: Iterable[Entry], limit: int | None) -> Iterable[str]:
                     yield from _part_lines(part, limit)
             case StreamFailed():
                 yield f"-- failed: {safe_line(entry.fact.error.message or entry.fact.error.error_code)}"
+            case CompactionSummary(summary=text) | BranchSummary(summary=text):
+                what = "everything above" if isinstance(entry.fact, CompactionSummary) else "another branch"
+                yield f"-- summary of {what}, for the model"
+                yield from safe_text(text).splitlines()
             case _:
                 pass
 

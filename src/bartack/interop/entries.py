@@ -22,7 +22,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import BranchSummary, CompactionSummary, Custom, Entry, Fact, ModelChange
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.ids import derived_id
-from bartack.nouns.messages import Message, stamped
+from bartack.nouns.messages import Message, ModelRef, stamped
 from bartack.session.outline import SOURCE
 
 __all__ = ["SOURCE", "entries_of", "record_of", "source_files", "source_records"]
@@ -49,6 +49,7 @@ class _Builder:
         self._entries: list[Entry] = []
         self._firsts: list[str] = []  # of each step: its first entry
         self._lasts: list[str] = []  # of each step: its last entry, or that of its parent if it has none
+        self._models: list[ModelRef | None] = []  # of each step: the model after it
 
     def build(self) -> list[Entry]:
         self._add(derived_id(self._session_id, "header"), None, self._transcript.header)
@@ -60,7 +61,7 @@ class _Builder:
         self._time = step.time or self._time
         parent = self._parent_of(step)
         base = _digest(parent, step)
-        facts = [self._stamped(fact, _id(base, f"{number}"), step) for number, fact in enumerate(step.facts)]
+        facts = [self._stamped(fact, _id(base, f"{number}"), step) for number, fact in enumerate(self._facts_of(step))]
         if self._is_checked and not self._are_storable(facts, step):
             facts = []
         ids: list[str] = []
@@ -75,6 +76,24 @@ class _Builder:
             parent, first = id, first or id
         self._firsts.append(first or parent)
         self._lasts.append(parent)
+
+    def _facts_of(self, step: Step) -> list[Fact]:
+        """The facts of a step, with a change of models wherever another one answers than before on the same branch.
+
+        Readers may tell changes from the order of the records, in which the last answer can be on another branch.
+        """
+        is_first = step.parent == START or not self._models
+        model = None if is_first else self._models[-1 if step.parent is None else step.parent]
+        facts: list[Fact] = []
+        for fact in step.facts:
+            used = fact.model if isinstance(fact, ModelChange) else _answering_model(fact)
+            if used is not None and used != model and (isinstance(fact, ModelChange) or model is not None):
+                facts.append(ModelChange(used, model))
+            model = used or model
+            if not isinstance(fact, ModelChange):
+                facts.append(fact)
+        self._models.append(model)
+        return facts
 
     def _parent_of(self, step: Step) -> str:
         if step.parent == START or not self._lasts:
@@ -119,6 +138,11 @@ class _Builder:
                 self._transcript.report.damaged(record, f"cannot be stored: {error}")
             return False
         return True
+
+
+def _answering_model(fact: Fact) -> ModelRef | None:
+    meta = fact.meta if isinstance(fact, Message) and fact.role == "assistant" else None
+    return None if meta is None else meta.model
 
 
 def _id(step: str, name: str) -> str:

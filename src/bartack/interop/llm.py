@@ -79,6 +79,10 @@ def read_llm(files: Files) -> list[Transcript]:
     made = [_Thread(database, row).transcript() for row in tables["thread"]]
     ids = {transcript.id for transcript in made}  # a conversation that became a thread is read as that
     made += [_Conversation(database, row).transcript() for row in tables["conversation"] if row.id not in ids]
+    if files and not made:  # the rows of sessions are missing
+        made.append(
+            Transcript(_AGENT, "unknown", SessionHeader(origin=_AGENT, metadata={"program": _AGENT}), [], Report())
+        )
     for transcript in made[:1]:
         _add_rest(transcript, made, [row.record for rows in tables.values() for row in rows], damaged)
     return made

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,10 +23,11 @@ from bartack.formats.losses import Loss
 from bartack.interop.entries import record_of, source_files, source_records
 from bartack.interop.transcript import Record
 from bartack.interop.values import Json, parse_object, text_in
-from bartack.nouns.entries import CompactionSummary, Custom, Entry, Redaction, SessionHeader, branch
+from bartack.nouns.entries import BranchSummary, CompactionSummary, Custom, Entry, Redaction, SessionHeader, branch
 from bartack.nouns.ids import derived_id
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, stamped
 from bartack.nouns.parts import Part, ToolCall, ToolResult
+from bartack.session.context.item import branch_message
 from bartack.session.redaction import visible
 from bartack.session.title import title_in, title_of
 
@@ -99,8 +101,11 @@ class TranscriptWriter(NamedTuple):
     folder: Callable[[Outgoing], str]  # in the home of the program
     resume: str  # the command; {id} is the session
     is_tree: bool  # whether a file can hold several branches
+    has_branch_summaries: bool = False  # or they are written as messages
     # Whether a sub-agent is a session like any other, whose file names the one that called it.
     has_agent_sessions: bool = False
+    # A folder beside that of the sessions, with one for the sub-agents of each session; None: that one is beside it.
+    agents: str | None = None
     # The file with this name and content, and these records added; None if it must be rewritten.
     joined: Callable[[str, bytes, bytes], bytes | None] = with_lines
     # What the program reads, made of its records, if these are not the files themselves.
@@ -116,6 +121,11 @@ class Exported(NamedTuple):
     is_exact: bool  # whether the files are unchanged since the import
     losses: tuple[Loss, ...]
     directory: str = "/"  # where it is continued, if that is known
+    beside: frozenset[str] = frozenset()  # the files that are not in the folder, but in the one around it
+
+    def folder_of(self, name: str) -> str:
+        """The folder of a file in the home of the program."""
+        return str(PurePosixPath(self.folder).parent) if name in self.beside else self.folder
 
 
 # -- exporting
@@ -140,7 +150,8 @@ def exported(
     path = branch(entries, head or entries[-1].id)
     shown = visible(entries)
     on_path = {entry.id for entry in path}
-    outgoing = _outgoing(tuple(entry for entry in shown if entry.id in on_path), new_id)
+    on_branch = (entry for entry in shown if entry.id in on_path)
+    outgoing = _outgoing(tuple(on_branch if writer.has_branch_summaries else map(_as_message, on_branch)), new_id)
     if directory is not None:
         outgoing = outgoing._replace(directory=directory)
     header = path[0].fact
@@ -153,6 +164,14 @@ def exported(
     if not kept or is_other:
         return _written(writer, outgoing)
     return _continued(writer, outgoing, path, kept, may_keep_id=may_keep_id)
+
+
+def _as_message(entry: Entry) -> Entry:
+    """The entry, with the summary of another branch as the message that a model gets."""
+    if not isinstance(entry.fact, BranchSummary):
+        return entry
+    message = stamped(branch_message(entry.fact.summary), id=entry.id, timestamp=entry.timestamp)
+    return replace(entry, fact=message)
 
 
 def _outgoing(entries: tuple[Entry, ...], id: str) -> Outgoing:
@@ -171,7 +190,7 @@ def _outgoing(entries: tuple[Entry, ...], id: str) -> Outgoing:
 
 def _written(writer: TranscriptWriter, outgoing: Outgoing) -> Exported:
     written = writer.write(outgoing)
-    data = {written.name: _marked(writer, written.name, written.data, outgoing), **written.more}
+    data = {written.name: _marked(writer, written.name, written.data, outgoing.entries[0]), **written.more}
     return Exported(written.id or outgoing.id, data, writer.folder(outgoing), False, written.losses, outgoing.directory)
 
 
@@ -207,13 +226,13 @@ def _continued(
         made = files if writer.assembled is None else writer.assembled(files)
         is_exact = may_keep_id and [*made.values()] == [*files.values()]
         if not may_keep_id and name in made:
-            made[name] = _marked(writer, name, made[name], outgoing)
+            made[name] = _marked(writer, name, made[name], outgoing.entries[0])
         return Exported(id, made, writer.folder(added), is_exact, (), added.directory)
     written = writer.write(added)
     joined = writer.joined(name, files[name], written.data)
     if joined is None:
         return _written(writer, outgoing)
-    files[name] = _marked(writer, name, joined, outgoing)
+    files[name] = _marked(writer, name, joined, outgoing.entries[0])
     return Exported(id, files, writer.folder(added), False, written.losses, added.directory)
 
 
@@ -251,6 +270,8 @@ def with_children(
     files, losses = dict(made.files), list(made.losses)
     ids = {old_id: made.id}  # of the session, and of sub-agents that are sessions of their own
     own_ids = dict.fromkeys(files, old_id)  # by file
+    folder = f"{old_id}/" if writer.agents is None else f"{writer.agents}/{old_id}/"
+    beside: set[str] = set()
     for child in children:
         header = child[0].fact
         is_own = isinstance(header, SessionHeader) and header.origin == agent
@@ -258,8 +279,12 @@ def with_children(
         records = source_records(child) if is_own else []
         if is_own and not records:  # they are among those of the session
             continue
-        if records and not is_redacted and all(record.file.startswith(f"{old_id}/") for _, record in records):
-            files |= _with_id(source_files(child), old_id, made.id)
+        if records and not is_redacted and all(record.file.startswith(folder) for _, record in records):
+            part_files = _with_id(source_files(child), old_id, made.id)
+            if made.id != old_id:
+                part_files = {name: _marked(writer, name, data, child[0]) for name, data in part_files.items()}
+            files |= part_files
+            beside.update(part_files if writer.agents is not None else ())
         elif records and not is_redacted and writer.has_agent_sessions:
             own_id = derived_id(made.id, child[0].session_id)
             part = exported(child, agent, writer, new_id=own_id, may_keep_id=may_keep_id)
@@ -275,7 +300,7 @@ def with_children(
             for old, new in ids.items():
                 if old != own_id:  # in its own file, only the mark of the export has it
                     files[name] = files[name].replace(old.encode(), new.encode())
-    return made._replace(files=files, losses=tuple(losses))
+    return made._replace(files=files, losses=tuple(losses), beside=frozenset(beside))
 
 
 def with_bases(
@@ -318,12 +343,12 @@ def session_ids(entries: Sequence[Entry]) -> list[str]:
 _MARK = "bartackExport"  # a field of the last line that was written: the session that it is from
 
 
-def _marked(writer: TranscriptWriter, name: str, data: bytes, outgoing: Outgoing) -> bytes:
-    """Lines that an import recognises as an export of this session. No program minds one more field."""
+def _marked(writer: TranscriptWriter, name: str, data: bytes, header: Entry) -> bytes:
+    """Lines that an import recognises as an export of a session. No program minds one more field."""
     lines, _, last = data.rstrip().rpartition(b"\n")
     if not writer.resume or not name.endswith(".jsonl") or not isinstance(parse_object(last), dict):
         return data
-    mark = json.dumps({_MARK: outgoing.entries[0].session_id}, separators=(",", ":"))[1:].encode()
+    mark = json.dumps({_MARK: header.session_id}, separators=(",", ":"))[1:].encode()
     return b"".join((lines, b"\n" if lines else b"", last[:-1], b"," if last[1:-1].strip() else b"", mark, b"\n"))
 
 

@@ -32,7 +32,14 @@ from bartack.interop.values import (
     usage_of,
 )
 from bartack.nouns.deltas import Failed, Usage
-from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
+from bartack.nouns.entries import (
+    BranchSummary,
+    CompactionSummary,
+    Fact,
+    RunEnded,
+    SessionHeader,
+    StreamFailed,
+)
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import Text, ToolResult
@@ -81,7 +88,7 @@ def _read(agent: str, files: Files) -> list[Transcript]:
     if name is None:
         return []
     report = Report()
-    lines = [Line(*parsed) for parsed in parse_lines(name, files[name], report)]
+    lines = _without_repeated([Line(*parsed) for parsed in parse_lines(name, files[name], report)], report)
     first = next((line for line in lines if line.uuid is not None), None)
     is_agent = (first is not None and first.is_sidechain) or PurePosixPath(name).parent.name == _SUBAGENTS
     session = text_in(next((line.json for line in lines if "sessionId" in line.json), {}), "sessionId")
@@ -100,6 +107,21 @@ def _read(agent: str, files: Files) -> list[Transcript]:
         header = _header(agent, chain, about, skip_sidechains=False)
         transcripts.append(Transcript(agent, child_id, header, child.steps(), child.report, has_own_records=False))
     return transcripts
+
+
+def _without_repeated(lines: Sequence[Line], report: Report) -> list[Line]:
+    """The lines, without the content of those that are in the file already: the program reads each uuid once."""
+    seen: dict[str, bytes] = {}
+    kept: list[Line] = []
+    for line in lines:
+        data = line.record.data.rstrip()
+        if line.uuid is not None and seen.get(line.uuid) == data:
+            report.add("repeated line", "read")
+            line = Line(line.record, {})
+        elif line.uuid is not None:
+            seen.setdefault(line.uuid, data)
+        kept.append(line)
+    return kept
 
 
 def _session_id(name: str, outer: str | None) -> str:
@@ -175,7 +197,6 @@ class _Conversation:
         self._is_agent = is_agent
         self._answers = answers_of([line for line in lines if self._is_own(line)])
         self._calls = ToolCallIds()
-        self._model: ModelRef | None = None
         self._boundary: Line | None = None  # of a compaction whose summary has not come yet
         self._steps: list[Step] = []
         # Each step hangs on a turn: a prompt, an answer or a compaction. Results and notes hang on the turn before
@@ -211,10 +232,18 @@ class _Conversation:
 
     # -- steps and where they belong
 
-    def _add(self, lines: Sequence[Line], facts: Sequence[Fact], *, is_turn: bool, refers_to: int | None = None) -> int:
+    def _add(
+        self,
+        lines: Sequence[Line],
+        facts: Sequence[Fact],
+        *,
+        is_turn: bool,
+        refers_to: int | None = None,
+        parent: int | None = None,
+    ) -> int:
         number = len(self._steps)
         is_result = any(isinstance(fact, Message) and fact.tool_results for fact in facts)
-        parent = self._parent_of(lines[0], is_result=is_result)
+        parent = self._parent_of(lines[0], is_result=is_result) if parent is None else parent
         records = tuple(line.record for line in lines)
         time = next((time for line in lines if (time := time_from_text(line.json.get("timestamp")))), None)
         self._steps.append(Step(tuple(facts), records, time, parent, refers_to))
@@ -267,9 +296,29 @@ class _Conversation:
     # -- lines
 
     def _other(self, line: Line) -> None:
+        if line.type == "last-prompt":
+            self.report.add(line.kind, "read")
+            self._add([line], (), is_turn=False, parent=self._end_named_by(line))
+            return
         facts = self._facts_of(line)
         self.report.add(line.kind, "read" if facts or line.type in _TITLES else "opaque")
         self._add([line], facts, is_turn=bool(facts))
+
+    def _end_named_by(self, line: Line) -> int | None:
+        """The step that the conversation went back to, if a line says so: it is written even if nothing follows.
+
+        It names the end of the conversation. An earlier one counts only if the user chose it; a line that is written
+        while the conversation goes on may be behind it.
+        """
+        is_chosen = line.json.get("explicit") is True
+        leaf = text_in(line.json, "leafUuid")
+        if leaf is None:
+            is_empty = is_chosen and line.json.get("leafUuid", "") is None
+            return START if is_empty and self._step_of else None
+        step = self._step_of.get(leaf)
+        if step is None or self._turns[step] == self._turns[-1] or (self._is_on_branch(step) and not is_chosen):
+            return None
+        return self._ends[self._turns[step]]
 
     def _facts_of(self, line: Line) -> list[Fact]:
         """The facts of an attachment that a person wrote or chose; the program itself injects all others."""
@@ -307,11 +356,7 @@ class _Conversation:
         for call in made.tool_calls:
             if call.tool_name in _CALLS_OF_AGENTS and (prompt := text_in(call.arguments, "prompt")):
                 self._prompts.setdefault(prompt, []).append(call.tool_call_id)
-        facts: list[Fact] = []
-        if model is not None and self._model not in (None, model):
-            facts.append(ModelChange(model, self._model))
-        self._model = model or self._model
-        return [*facts, self._stamped(answer.lines[0], made, meta=_meta(answer, model))]
+        return [self._stamped(answer.lines[0], made, meta=_meta(answer, model))]
 
     def _user(self, line: Line) -> None:
         if line.json.get("isCompactSummary") is True:
@@ -325,7 +370,7 @@ class _Conversation:
     def _user_facts(self, line: Line) -> list[Fact]:
         facts: list[Fact] = []
         is_synthetic = _is_written_by_program(line)
-        is_hidden = line.json.get("isVisibleInTranscriptOnly") is True
+        is_hidden = line.json.get("isVisibleInTranscriptOnly") is True or line.json.get("isVirtual") is True
         for number, message in enumerate(self._read("user", line.blocks, line, "")):
             if message.role == "tool":
                 results = self._calls.results(self._with_details(message, line))
@@ -357,7 +402,11 @@ class _Conversation:
         return next((f"{self._agent}:{id}" for id, _, call in self.sidechains if call == call_id), None)
 
     def _compaction(self, line: Line) -> None:
-        """A boundary and its summary. What it keeps is named by uuid, and is on the same branch."""
+        """A boundary and its summary. What it keeps is named by uuid, and is on the same branch.
+
+        It usually keeps the end of the conversation, after the summary. "Summarize from here" keeps the beginning, and
+        the summary follows that: it is about a branch that was left.
+        """
         boundary, self._boundary = self._boundary, None
         lines = [line] if boundary is None else [boundary, line]
         details = {} if boundary is None else boundary.json.get("compactMetadata")
@@ -365,14 +414,18 @@ class _Conversation:
         preserved = _preserved(details)
         kept = [self._step_of[uuid] for uuid in preserved if uuid in self._step_of]
         summary = "".join(text for block in line.blocks if (text := text_in(block, "text")))
+        for each in lines:
+            self.report.add(each.kind, "read")
+        if kept and boundary is not None and boundary.uuid in _anchors(details):
+            left = len(self._steps) - 1
+            self._add(lines, [BranchSummary(summary, "")], is_turn=True, refers_to=left, parent=max(kept))
+            return
         fact = CompactionSummary(
             summary,
             "",
             tokens_before=token_count(details.get("preTokens")),
             tokens_after=token_count(details.get("postTokens")),
         )
-        for each in lines:
-            self.report.add(each.kind, "read")
         number = self._add(lines, [fact], is_turn=True, refers_to=min(kept, default=None))
         self._step_of.update(dict.fromkeys(preserved, number))
 
@@ -429,6 +482,11 @@ def _preserved(details: Json) -> list[str]:
     found = [uuid for uuid in uuids if isinstance(uuid, str)] if isinstance(uuids, list) else []
     segment = (text_in(details, "preservedSegment", key) for key in ("headUuid", "tailUuid"))
     return [*found, *(uuid for uuid in segment if uuid is not None)]
+
+
+def _anchors(details: Json) -> list[str | None]:
+    """The uuid of the line that the kept messages follow."""
+    return [text_in(details, key, "anchorUuid") for key in ("preservedMessages", "preservedSegment")]
 
 
 def _meta(answer: Answer, model: ModelRef | None) -> Meta:

@@ -1,4 +1,4 @@
-"""Transcripts of Codex: the rollout files of its command line, 0.40 to 0.166.
+"""Transcripts of Codex: the rollout files of its command line, 0.40 to 0.169.
 
 A line is ``{"timestamp", "type", "payload"}``. Lines of type ``response_item`` are the items of the Responses API that
 the model received or sent, and so the conversation. Everything visible is in the file twice: the other lines are events

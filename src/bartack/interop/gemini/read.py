@@ -33,7 +33,7 @@ from bartack.interop.values import Json, ToolCallIds, parse_lines, short_line, t
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import CompactionSummary, Fact, ModelChange, RunEnded, SessionHeader, StreamFailed
 from bartack.nouns.messages import Message, Meta, ModelRef
-from bartack.nouns.parts import Text, ToolResult
+from bartack.nouns.parts import Part, Text, ToolResult
 
 __all__ = ["COMMANDS", "PROVIDER", "SNAPSHOT", "looks_like_gemini", "outer_of", "read_gemini"]
 
@@ -85,6 +85,14 @@ def _session_id(name: str) -> str:
     return id + path.suffix if path.suffix == ".json" else id
 
 
+def _is_ignored(message: Message) -> bool:
+    return bool(message.parts) and all(isinstance(part, Text) and part.ignored for part in message.parts)
+
+
+def _bare(part: Part) -> Part:
+    return part if part.continuation is None else replace(part, continuation=None)
+
+
 class _Turn(NamedTuple):
     """A message of the source as facts without ids and times, and the step in which it became facts."""
 
@@ -95,7 +103,9 @@ class _Turn(NamedTuple):
 
     @property
     def said(self) -> tuple[Fact, ...]:
-        return tuple(fact for fact in self.facts if isinstance(fact, Message))
+        """The messages that a model gets, without signatures and the like: lists of messages may lack all others."""
+        messages = (fact for fact in self.facts if isinstance(fact, Message) and not _is_ignored(fact))
+        return tuple(replace(message, parts=tuple(map(_bare, message.parts))) for message in messages)
 
 
 class _Reader:
@@ -111,6 +121,7 @@ class _Reader:
         self._calls = ToolCallIds()
         self._model: ModelRef | None = None
         self._next_parent: int | None = None  # of the next step, after a rewind
+        self._emptied: tuple[int, list[_Turn]] | None = None  # the last step before the list was emptied, and the list
         self._prompt: str | None = None
         self._directory: str | None = None
 
@@ -172,9 +183,17 @@ class _Reader:
             self._add_step((), (record,), time_from_text(changes.get("startTime")))
             return
         closed: set[str] = set()
-        new = [self._read_turn(one, record, closed) for one in messages if isinstance(one, dict)]
+        new = _joined([self._read_turn(one, record, closed) for one in messages if isinstance(one, dict)])
         old = [turn for turn in self._turns if turn.said]
         said = [turn for turn in new if turn.said]
+        if said and not old and self._emptied is not None:
+            # The program empties the list when it continues a session, and then writes it again.
+            self._next_parent, self._turns = self._emptied
+            self._emptied = None
+            self._index()
+            old = [turn for turn in self._turns if turn.said]
+        elif old and not said:
+            self._emptied = len(self.steps) - 1, list(self._turns)
         if self._compact(old, said, record):
             return
         same = 0
@@ -338,6 +357,18 @@ def _results_of(turns: Sequence[_Turn]) -> set[str]:
 
 def _results(fact: Fact) -> tuple[ToolResult, ...]:
     return fact.tool_results if isinstance(fact, Message) else ()
+
+
+def _joined(turns: Sequence[_Turn]) -> list[_Turn]:
+    """The messages, each with the results of its calls: a list that a program was continued with has them apart."""
+    joined: list[_Turn] = []
+    for turn in turns:
+        first = next(iter(turn.facts), None)
+        if joined and isinstance(first, Message) and first.role == "tool":
+            joined[-1] = joined[-1]._replace(facts=joined[-1].facts + turn.facts)
+        else:
+            joined.append(turn)
+    return joined
 
 
 def _without(facts: Sequence[Fact], closed: set[str]) -> list[Fact]:

@@ -11,8 +11,8 @@ in an export. Ids do not sort, because the time in them wraps around: messages a
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -135,6 +135,7 @@ def _read_records(records: Iterable[Record]) -> list[Transcript]:
     known = {message.json["id"] for several in messages.values() for message in several}
     orphans = [part for id, several in parts.items() if id not in known for part in several]
     ids = list(dict.fromkeys((*sessions, *messages))) or ["unknown"]
+    origins = _origins(sessions, messages)
     transcripts: list[Transcript] = []
     for id in ids:
         report = Report()
@@ -161,8 +162,38 @@ def _read_records(records: Iterable[Record]) -> list[Transcript]:
         if session.record is not None:
             report.add("session", "read")
         reader.finish(session.json, kept)
-        transcripts.append(Transcript("opencode", id, _header(session.json, reader.title), reader.steps, report))
+        header = _header(session.json, reader.title, origins.get(id))
+        transcripts.append(Transcript("opencode", id, header, reader.steps, report))
+    _name_calls(transcripts)
     return transcripts
+
+
+def _name_calls(transcripts: Sequence[Transcript]) -> None:
+    """Name the call that began a sub-agent; the result of the call names the session."""
+    facts = (fact for transcript in transcripts for step in transcript.steps for fact in step.facts)
+    results = [result for fact in facts if isinstance(fact, Message) for result in fact.tool_results]
+    calls = {session: result.tool_call_id for result in results if (session := text_in(result.metadata, "sessionId"))}
+    for transcript in transcripts:
+        about, call = transcript.header.metadata or {}, calls.get(transcript.session_id)
+        if "parentSession" in about and call is not None:
+            transcript.header = replace(transcript.header, metadata={**about, "toolCallId": call})
+
+
+def _origins(sessions: Mapping[str, _Object], messages: Mapping[str, list[_Object]]) -> dict[str, str]:
+    """The sessions that others were copied from. A fork has copies of messages under new ids, with their times."""
+    owners: dict[float, set[str]] = defaultdict(set)
+    for id in sessions:
+        for message in messages.get(id, ()):
+            owners[_order(message)[0]].add(id)
+    origins: dict[str, str] = {}
+    for id, session in sessions.items():
+        begun = _order(session)[0]
+        times = {_order(message)[0] for message in messages.get(id, ())}
+        copied = Counter(other for time in times if time < begun for other in owners[time])
+        earlier = [other for other in copied if _order(sessions[other])[0] < begun]
+        if earlier:  # a fork of a fork shares more with the one that it is from
+            origins[id] = max(earlier, key=lambda other: (copied[other], -_order(sessions[other])[0]))
+    return origins
 
 
 def _owner(kind: str, path: str, record: Record) -> str:
@@ -243,8 +274,8 @@ def _order(message: _Object) -> tuple[float, str]:
     return created or 0.0, str(message.json["id"])
 
 
-def _header(session: Json, prompt: str | None) -> SessionHeader:
-    metadata: Json = {"program": "opencode"}
+def _header(session: Json, prompt: str | None, origin: str | None = None) -> SessionHeader:
+    metadata: Json = {"program": "opencode"} | ({} if origin is None else {"forkedFrom": f"opencode:{origin}"})
     for key, field in (("directory", "directory"), ("version", "version"), ("agent", "agent")):
         if text := text_in(session, field):
             metadata[key] = text

@@ -31,6 +31,14 @@ from bartack.session.tool_state import output_text
 __all__ = ["PI_WRITER"]
 
 _APIS = {"anthropic": "anthropic-messages", "openai": "openai-responses", "google": "google-generative-ai"}
+_OTHER_API = "openai-completions"
+# What signed thinking has, if the provider is not known by its name. The program sends it back to the same API only.
+_APIS_BY_THINKING = {
+    "signature": "anthropic-messages",
+    "data": "anthropic-messages",
+    "thoughtSignature": "google-generative-ai",
+    "item": "openai-responses",
+}
 _STOP_REASONS = {"stop": "stop", "tool_calls": "toolUse", "length": "length"}
 _LEVELS = {"none": "off", "max": "xhigh"}
 
@@ -109,7 +117,8 @@ class _Writer:
                 reason = "aborted" if meta.aborted else _STOP_REASONS.get(meta.finish_reason or "stop", "stop")
                 model = meta.model or self._model
                 blocks = [block for part in message.parts for block in self._answer_block(part, model)]
-                self.line(entry, {"type": "message", "message": self._answer(entry, blocks, meta, reason)})
+                answer = self._answer(entry, blocks, meta, reason, _api_of(message, model))
+                self.line(entry, {"type": "message", "message": answer})
             case "tool":
                 for number, result in enumerate(message.tool_results):
                     body = self._result(result) | {"timestamp": ms}
@@ -117,12 +126,12 @@ class _Writer:
             case _:
                 self.losses.add(f"entry {entry.seq}", "system message", "the program has its own instructions")
 
-    def _answer(self, entry: Entry, blocks: list[Json], meta: Meta, reason: str) -> Json:
+    def _answer(self, entry: Entry, blocks: list[Json], meta: Meta, reason: str, api: str = _OTHER_API) -> Json:
         model = meta.model or self._model
         return {
             "role": "assistant",
             "content": blocks,
-            "api": _APIS.get(model.provider, "openai-completions"),
+            "api": _APIS.get(model.provider) or api,
             "provider": model.provider,
             "model": model.model,
             **({} if meta.response_id is None else {"responseId": meta.response_id}),
@@ -178,6 +187,13 @@ class _Writer:
                 return [{"type": "text", "text": f"[file: {name}]"}]
 
 
+def _api_of(message: Message, model: ModelRef) -> str:
+    """The API of an answer, by its thinking."""
+    kept = [part.continuation for part in message.parts if isinstance(part, Thinking) and part.continuation is not None]
+    keys = [key for each in kept if each.provider == model.provider for key in each.data]
+    return next((api for key, api in _APIS_BY_THINKING.items() if key in keys), _OTHER_API)
+
+
 def _signature(part: Text | ToolCall, field: str, model: ModelRef) -> Json:
     """The signature with which Google accepts a text or call again."""
     kept = part.continuation
@@ -223,4 +239,4 @@ def _folder(outgoing: Outgoing) -> str:
     return f"sessions/--{path}--"
 
 
-PI_WRITER = TranscriptWriter(write, _folder, "pi --session {id}", is_tree=True)
+PI_WRITER = TranscriptWriter(write, _folder, "pi --session {id}", is_tree=True, has_branch_summaries=True)

@@ -1,4 +1,4 @@
-"""Transcripts of Qwen Code, 0.5 to 0.15.
+"""Transcripts of Qwen Code, 0.5 to 0.24.
 
 A line has an id and the id of the line that it follows; the last line is the end of the conversation. A line with a
 ``message`` is part of it, whatever its type. The content is that of Gemini's API, also for models of other providers.
@@ -7,7 +7,7 @@ Lines of type ``system`` are about the conversation. Of these, titles, compressi
 read. A compression has the messages that replace everything before it.
 
 A sub-agent has a file of its own, whose name is made of its type and of the call that began it. One that continues the
-conversation begins with a copy of it.
+conversation begins with a copy of it. Its answers can be several lines, the first with the usage.
 """
 
 import re
@@ -42,6 +42,7 @@ PROVIDER = "qwen"  # unless the session used Gemini
 _PROVIDERS = {"gemini": "google", "vertex-ai": "google"}
 _RECOGNISED = re.compile(rb'"message"\s*:\s*\{\s*"role"\s*:\s*"(?:user|model)"\s*,\s*"parts"|"systemPayload"\s*:')
 _SYNTHETIC = ("cron", "notification", "goal_runtime")  # prompts that the program wrote
+_READ = ("custom_title", "rewind", "parent_session", "session_model")  # without facts
 _AGENT = "agent-"  # the beginning of the names of their files
 _INJECTED = "<system-reminder>"
 
@@ -83,6 +84,7 @@ class _Reader:
         self._last: int | None = None
         self._provider = PROVIDER
         self._model: ModelRef | None = None
+        self._usage: Usage | None = None  # of an answer that has not begun
         self._first: Json = {}
         self._title: str | None = None
         self._prompt: str | None = None
@@ -111,7 +113,8 @@ class _Reader:
         before = self._last if parent is None else None if parent == START else parent
         facts, refers_to = self._facts_of(json, before, record) if json else ((), None)
         if json:
-            is_read = bool(facts) or subtype in ("custom_title", "rewind", "parent_session", "session_model")
+            has_usage = self._usage is not None and "usageMetadata" in json
+            is_read = bool(facts) or has_usage or subtype in _READ
             self.report.add(f"{kind}/{subtype}" if subtype else kind, "read" if is_read else "opaque")
         self.steps.append(Step(tuple(facts), (record,), time_from_text(json.get("timestamp")), parent, refers_to))
         if id := text_in(json, "uuid"):
@@ -172,11 +175,13 @@ class _Reader:
         facts: list[Fact] = []
         if role == "model" and (name := text_in(json, "model")):
             facts += self._model_change(name)
+        usage = _usage(json.get("usageMetadata")) or (self._usage if role == "model" else None)
+        self._usage = usage if role == "model" and not content["parts"] else None
         for number, made in enumerate(read_contents([content], self._provider, record, self.report)):
             fact: Message | None = made
             if made.role == "assistant":
                 reason: Any = "tool_calls" if made.tool_calls else "stop"
-                meta = Meta(model=self._model, usage=_usage(json.get("usageMetadata")), finish_reason=reason)
+                meta = Meta(model=self._model, usage=usage, finish_reason=reason)
                 fact = replace(self._calls.calls(made), meta=meta)
             elif made.role == "tool":
                 fact = self._calls.results(_with_details(made, json.get("toolCallResult")))

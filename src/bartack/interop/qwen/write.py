@@ -115,4 +115,4 @@ def _folder(outgoing: Outgoing) -> str:
     return f"projects/{re.sub('[^a-zA-Z0-9]', '-', outgoing.directory)}/chats"
 
 
-QWEN_WRITER = TranscriptWriter(write, _folder, "qwen --resume {id}", is_tree=True)
+QWEN_WRITER = TranscriptWriter(write, _folder, "qwen --resume {id}", is_tree=True, agents="subagents")
