@@ -217,10 +217,9 @@ async def _content(call: Call) -> Response:
     branch = await store.load(call.session_id, head=params["entry"])
     message = branch[-1].fact
     parts = _media(message) if isinstance(message, Message) else []
-    number = int(params["number"])
-    part = parts[number] if number < len(parts) else None
+    part = dict(zip(map(str, range(len(parts))), parts, strict=True)).get(params["number"])
     if part is None or part.data is None:
-        raise NotFound(f"Entry {params['entry']!r} has no file {number}.")
+        raise NotFound(f"Entry {params['entry']!r} has no file {params['number'][:20]!r}.")
     kind = part.mime_type or ""
     headers = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, max-age=3600"}
     if kind in _SHOWN_TYPES:
@@ -417,7 +416,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "GET",
-        f"{_SESSION}/entries/{{entry}}/files/{{number:int}}",
+        f"{_SESSION}/entries/{{entry}}/files/{{number}}",
         _content,
         "The bytes of an image or file.",
         media_type="*/*",
