@@ -632,6 +632,28 @@ async def test_no_width_scrolls_sideways_and_axe_finds_nothing_serious(site: Sit
             await page.get_by_role("button", name="Close the inspector").click()
 
 
+async def test_long_words_and_other_directions_stay_in_their_places(site: Site) -> None:
+    async with windows(viewport={"width": 390, "height": 844}, has_touch=True) as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send(f"raw {'Llanfair' * 40}\n\nمرحبا بالعالم.\n\n- שלום")
+        await window.answered("Llanfair")
+        for bubble in (".you p", ".say p"):
+            box = await page.locator(bubble).first.bounding_box()
+            assert box["x"] >= 0
+            assert await page.locator(bubble).first.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        button = page.get_by_role("button", name="Edit this message")
+        box = await button.bounding_box()
+        assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True)
+        await button.tap()
+        await window.sees("Editing an earlier message.")
+        side = "(one) => { const range = document.createRange(); range.selectNodeContents(one);"
+        side += " return one.getBoundingClientRect().right - range.getBoundingClientRect().right; }"
+        assert await page.locator(".say p", has_text="مرحبا").evaluate(side) < 1
+        assert await page.locator(".say li", has_text="שלום").evaluate(side) < 1
+        assert await page.locator("#message").get_attribute("dir") == "auto"
+
+
 async def serious(page: Any, scheme: str) -> list[str]:
     """What axe-core finds with this colour scheme, as far as it matters."""
     await page.emulate_media(color_scheme=scheme)

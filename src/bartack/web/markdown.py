@@ -33,7 +33,7 @@ _SANITISE: dict[str, Any] = {
     "allowed_classes": {"span": _CLASSES},
     "url_schemes": {"http", "https", "mailto"},
     "link_rel": "noopener noreferrer nofollow",
-    "set_tag_attribute_values": {"a": {"target": "_blank"}},
+    "set_tag_attribute_values": {"a": {"target": "_blank"}, "ul": {"dir": "auto"}, "ol": {"dir": "auto"}},
 }
 _FORMATTER = HtmlFormatter(nowrap=True)
 

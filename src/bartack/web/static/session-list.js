@@ -27,7 +27,7 @@ class SessionList extends HTMLElement {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     path.setAttribute("d", MARK);
     mark.append(path);
-    const search = h("input", { type: "search", placeholder: "Search sessions  /", "aria-label": "Search sessions",
+    const search = h("input", { type: "search", dir: "auto", placeholder: "Search sessions  /", "aria-label": "Search sessions",
       oninput: (event) => { this.#query = event.target.value.trim(); this.refresh(); } });
     this.setAttribute("role", "navigation");
     this.setAttribute("aria-label", "Sessions");
