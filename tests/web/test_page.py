@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from bartack import Agent, MemoryStore, ScriptedModel, ToolCall, assistant, tool
+from bartack import Agent, FileRef, Image, MemoryStore, ScriptedModel, Text, ToolCall, ToolResult, assistant, tool
 from bartack.nouns.entries import SessionHeader
 from bartack.queues import StoreQueue
 from bartack.store.requests import note
@@ -143,6 +143,29 @@ async def test_a_question_keeps_the_focus_when_more_answers_are_offered(site: Si
         await page.get_by_role("button", name="Always").wait_for()
         await page.keyboard.press("Enter")
         await window.answered("The tool failed: The call was denied")
+        assert window.problems == []
+
+
+@tool
+def attach() -> ToolResult:
+    """Attach files."""
+    drawing = Image("image/svg+xml", data=b"<svg/>")
+    return ToolResult("any", (Text("Here."), drawing, FileRef("only-a-name.txt"), FileRef("notes.txt", data=b"x")))
+
+
+async def test_only_images_that_browsers_show_and_files_that_are_here_are_loaded() -> None:
+    application = app(
+        Agent(ScriptedModel([assistant(ToolCall("c1", "attach", {})), "Done."]), tools=[attach]), store=MemoryStore()
+    )
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        page = window.page
+        await Site(client, application.access).enter(window)
+        await window.send("go")
+        await window.answered("Done.")
+        assert await page.locator("tool-card .files a").all_inner_texts() == ["image/svg+xml", "notes.txt"]
+        assert await page.locator("tool-card .files span").all_inner_texts() == ["only-a-name.txt"]
+        await window.has(0, "tool-card img")
         assert window.problems == []
 
 

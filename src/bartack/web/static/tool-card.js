@@ -259,6 +259,7 @@ export async function download(file, session) {
 export function fileList(files, session) {
   return h("div", { class: "files" }, files.map((file) => {
     if (file.url) return h("a", { href: /^https?:/.test(file.url) ? file.url : null, rel: "noopener noreferrer", target: "_blank" }, file.name);
+    if (!file.isHere) return h("span", { class: "hint" }, visible(file.name));
     const url = fileAddress(file, session);
     return file.isImage ? h("img", { src: url.href, alt: file.name, loading: "lazy" }) : h("a", { href: url.href, download: file.name }, file.name);
   }));
