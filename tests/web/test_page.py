@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from bartack.workers import Worker
 from tests.web.agents import PNG, Gate, abandoned_session, new_agent
 from tests.web.browser import AXE, Window, needs_browser, windows
 from tests.web.serving import LIMIT_S, Client, served, server_process
-from tests.web.test_api import finished
+from tests.web.test_api import finished, state_is
 
 pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
 SIZES = [(390, 844), (820, 1180), (1440, 900)]
@@ -397,6 +398,58 @@ async def test_a_lost_connection_comes_back_without_a_gap_or_a_repeat(site: Site
         await window.has(0, ".banner:not([hidden])")
 
 
+class SilentNetwork:
+    """A proxy whose connections can fall silent, as they do when a network is gone: nobody closes them."""
+
+    def __init__(self, url: str) -> None:
+        self._port = int(url.rpartition(":")[2])
+        self._silent: list[asyncio.Event] = []
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    def fall_silent(self) -> None:
+        for one in self._silent:
+            one.set()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent = asyncio.Event()
+        self._silent.append(silent)
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._pipe(reader, inner_writer, silent), self._pipe(inner_reader, writer, silent))
+
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent: asyncio.Event) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if not silent.is_set():
+                    writer.write(data)
+            writer.close()
+
+
+async def test_a_connection_that_falls_silent_is_replaced(gate: Gate) -> None:
+    application = app(new_agent(gate), store=MemoryStore())
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        network = SilentNetwork(client.url)
+        async with network as url:
+            await window.page.clock.install()
+            await window.sign_in(url, application.access.code)
+            await window.send("slow walk")
+            await window.page.wait_for_selector(".answer .caret")
+            network.fall_silent()
+            gate.open()
+            (session,) = (await client.get("/sessions"))["items"]
+            await state_is(client, session["id"], "idle")
+            await window.page.clock.fast_forward(60_000)
+            await window.answered("and the rest of the answer.")
+            await window.has(1, ".say")
+            assert window.problems == []
+
+
 async def test_a_hidden_window_gives_its_connection_up_and_comes_back(site: Site, gate: Gate) -> None:
     async with windows() as (window,):
         page = window.page
@@ -543,6 +596,18 @@ async def test_a_session_that_is_replaced_or_deleted_while_it_is_shown(gate: Gat
         assert await window.page.get_by_text("You said: first").count() == 0
         await store.drop_session(session["id"])
         await window.sees("This session no longer exists, or is not yours.")
+        await window.send("anew")
+        await window.answered("You said: anew")
+        assert window.problems == []
+
+
+async def test_a_page_that_came_by_http_from_another_machine_can_start_sessions(site: Site) -> None:
+    """Browsers leave some functions out there."""
+    async with windows() as (window,):
+        await window.page.add_init_script("delete Crypto.prototype.randomUUID; delete crypto.subtle")
+        await site.enter(window)
+        await window.send("hello")
+        await window.answered("You said: hello")
         assert window.problems == []
 
 

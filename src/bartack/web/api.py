@@ -28,7 +28,7 @@ from bartack.store.session_store import SessionInfo, SessionStore
 from bartack.views import document, feed, ledger
 from bartack.web import bodies
 from bartack.web.endpoint import MAX_MESSAGE_BODY, PAGE, Call, Endpoint, Query, json_response
-from bartack.web.event_stream import EventStream, live_frame
+from bartack.web.event_stream import EventStream, frame, live_frame
 from bartack.web.page import PageEvents, entry_json
 from bartack.web.runs import AGENT_KEY
 from bartack.web.session_rules import Scope, rule_for, rules_for
@@ -377,6 +377,8 @@ async def _events(call: Call) -> Response:
         async for events in call.service.follow(session_id, str(position)):
             yield [to_frame(event) for event in events]
 
+    if is_page:  # it has to notice when the network is gone
+        return EventStream(frames(), call.service.closing, beat=frame("beat", {}))
     return EventStream(frames(), call.service.closing)
 
 

@@ -149,7 +149,10 @@ class SessionView extends HTMLElement {
         this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.", !is);
         if (is) this.#composer.failed("");
       },
-      gone: (error) => this.#gone(error),
+      gone: (error) => {
+        this.#close = null;
+        this.#gone(error);
+      },
     });
   }
 
@@ -376,7 +379,7 @@ class SessionView extends HTMLElement {
         await toLive();
       } else {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
-        const id = this.#id || (await get("me")).prefix + crypto.randomUUID(); // created together with the run
+        const id = this.#id || (await get("me")).prefix + randomId(); // created together with the run
         const chosen = isNew && model && model !== this.#models[0] ? { model } : {};
         await post(sessionPath(id, "/runs"), { text, attachments, ...chosen, ...(from ? { head: from } : {}) }).catch((error) => {
           if (error.status !== 409 || from) throw error;
@@ -387,7 +390,7 @@ class SessionView extends HTMLElement {
           location.hash = `session=${encodeURIComponent(id)}`;
           await routed; // by now the page opens the session
           await this.#opening;
-        } else if (this.#head) await this.open(id);
+        } else if (this.#head || !this.#close) await this.open(id); // it may begin anew after it was deleted
       }
       this.#composer.sent();
       this.#toEnd();
@@ -448,6 +451,11 @@ class SessionView extends HTMLElement {
   }
 }
 customElements.define("session-view", SessionView);
+
+/** As browsers have it only for pages that came by https or from this machine. */
+function randomId() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
 
 function thinkingTitle(item) {
   if (!item.text) return "Thinking (hidden by the provider)";
