@@ -382,6 +382,9 @@ async def test_the_document_describes_every_route_and_its_references_resolve(cli
     )
     pages = document["paths"]["/api/sessions/{session}/entries"]["get"]["responses"]["2XX"]["content"]
     assert pages["application/json"]["schema"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/Entry"}
+    found = {one["name"]: one for one in document["paths"]["/api/search"]["get"]["parameters"]}
+    assert found["query"]["required"]
+    assert found["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 200}
     for path, operations in document["paths"].items():
         filled = path.replace("{session}", "none").replace("{entry}", "e").replace("{number}", "0")
         for method in operations:

@@ -385,7 +385,7 @@ async def _events(call: Call) -> Response:
 _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
 _HTML = Query("html", "Any value: as the page shows entries, with the Markdown of messages as HTML.")
-_BEFORE = Query("before", "Instead of a cursor: the last entries before the one with this seq.", "integer")
+_BEFORE = Query("before", "Instead of a cursor: the last entries before the one with this seq.", "integer", 0)
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
 
 ENDPOINTS = (
@@ -406,7 +406,7 @@ ENDPOINTS = (
         "/api/search",
         _search,
         "Find entries by their words.",
-        query=(*PAGE, Query("query", "The words.")),
+        query=(*PAGE, Query("query", "The words.", is_required=True)),
     ),
     Endpoint(
         "GET",
