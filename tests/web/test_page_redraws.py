@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from bartack import Agent, MemoryStore, Text, Thinking, assistant
+from bartack import Agent, MemoryStore, ScriptedModel, Text, Thinking, ToolCall, assistant
 from bartack.queues import StoreQueue
 from bartack.store.requests import note
 from bartack.web import WebApp, app
 from bartack.web.access import TokenAccess
 from bartack.workers import Worker
-from tests.web.agents import GATE, Gate, GatedModel, new_agent
+from tests.web.agents import GATE, Gate, GatedModel, new_agent, weather
 from tests.web.browser import Window, needs_browser, windows
 from tests.web.serving import Client, served
 from tests.web.test_api import finished
@@ -152,4 +152,23 @@ async def test_the_inspector_can_be_used_while_a_run_is_live(gate: Gate) -> None
         await keeps(page.locator("run-inspector .diagram").first)
         gate.open()
         await window.answered("the rest of the answer.")
+        assert window.problems == []
+
+
+async def test_the_steps_of_a_sub_agent_can_be_read_while_it_works(gate: Gate) -> None:
+    thinks = assistant(Thinking("Deep thoughts."), ToolCall("w1", "weather", {"city": "Rome"}))
+    helper = Agent(GatedModel(gate, [thinks, f"Then {GATE} it rains."]), tools=[weather]).as_tool("helper", "Helps.")
+    outer = ScriptedModel([assistant(ToolCall("h1", "helper", {"prompt": "go"})), "All done."])
+    application = app(Agent(outer, tools=[helper]), store=MemoryStore())
+    async with served(application) as client, windows() as (window,):
+        page = window.page
+        await entered(application, client, window)
+        await window.send("go")
+        await page.locator("sub-agent > details > summary").click()
+        thought = await page.locator("sub-agent .thought summary").element_handle()
+        await thought.click()
+        await refreshed(window, "sessions/**/entries?cursor=*")
+        assert await thought.evaluate("(one) => one.parentElement.open && one === document.activeElement")
+        gate.open()
+        await window.answered("All done.")
         assert window.problems == []
