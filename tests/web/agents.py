@@ -68,8 +68,8 @@ class Gate(NamedTuple):
 class GatedModel(ScriptedModel):
     """Answers every message, and stops at each gate until it is open."""
 
-    def __init__(self, gate: Gate) -> None:
-        super().__init__([answer] * 10_000, chunk_chars=6)
+    def __init__(self, gate: Gate, script: Sequence[Any] | None = None) -> None:
+        super().__init__([answer] * 10_000 if script is None else script, chunk_chars=6)
         self._gate = gate
 
     async def _batches(self, response: ScriptedResponse) -> AsyncGenerator[Sequence[Delta], None]:

@@ -204,6 +204,16 @@ def test_hosts_with_a_scheme_need_exactly_that_origin() -> None:
     assert not hosts.accepts_origin("http://agents.example.com", "agents.example.com", "http")
 
 
+def test_the_port_that_a_scheme_implies_is_not_part_of_an_origin() -> None:
+    """Browsers leave it out."""
+    address = Address("0.0.0.0", public_url="https://agents.example.com:443/")
+    address.check()
+    assert address.origins(8000) == ["https://agents.example.com"]
+    hosts = Hosts(["https://agents.example.com:443"])
+    assert hosts.accepts("agents.example.com")
+    assert hosts.accepts_origin("https://agents.example.com", "agents.example.com", "http")
+
+
 # -- bodies
 
 
@@ -280,6 +290,7 @@ async def test_every_response_has_the_security_headers(client: Client, path: str
         "/static/%00",
         "/api/sessions/..%2f..%2fx/entries",
         "/api/sessions/s/entries/..%2f/files/0",
+        f"/api/sessions/s/entries/e/files/{'9' * 5000}",
     ],
 )
 async def test_path_tricks_lead_nowhere(client: Client, path: str) -> None:
@@ -289,6 +300,17 @@ async def test_path_tricks_lead_nowhere(client: Client, path: str) -> None:
     async with client._http.get(url) as response:
         assert response.status in (400, 404)
         assert b"root:" not in await response.read()
+
+
+async def test_an_unexpected_error_is_answered_like_any_other(gate: Gate) -> None:
+    def broken(_: HTTPConnection) -> User | None:
+        raise RuntimeError("the directory of users is away")
+
+    async with served(app(new_agent(gate), store=MemoryStore(), authorize=broken)) as client:
+        status, value, headers = await client.send("GET", "/api/me")
+    assert (status, value["error"]["code"]) == (500, "internal")
+    assert "users" not in value["error"]["message"]
+    assert "default-src 'none'" in headers["content-security-policy"]
 
 
 # -- several users
@@ -408,11 +430,26 @@ def test_a_server_is_reached_under_the_names_that_it_prints() -> None:
     assert Address("0.0.0.0", public_url="https://Agents.example.com/").origins(80) == ["https://agents.example.com"]
 
 
-@pytest.mark.parametrize("url", ["http://agents.example.com", "https://", "https://a/b", "agents.example.com"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://agents.example.com",
+        "https://",
+        "https://a/b",
+        "agents.example.com",
+        "https://a b",
+        "https://a:99999",
+        "https://[::1",
+        "https://name:word@a",
+    ],
+)
 def test_a_public_url_must_be_an_https_origin(url: str) -> None:
     for host in ("0.0.0.0", "127.0.0.1"):
         with pytest.raises(BartackError, match="public URL"):
             Address(host, public_url=url).check()
+    if "://" in url and not url.startswith("http:"):
+        with pytest.raises(BartackError, match="Invalid host"):
+            Hosts([url])
 
 
 def test_a_development_server_on_this_machine_needs_no_tls() -> None:

@@ -143,6 +143,16 @@ async def test_a_run_creates_its_session_with_a_title(client: Client) -> None:
     assert (await answers(client, "trip"))[-1] == "The tool returned: Rain in Paris."
 
 
+async def test_a_session_that_was_deleted_begins_anew_with_the_next_run(gate: Gate) -> None:
+    store = MemoryStore()
+    async with served(app(new_agent(gate), store=store)) as client:
+        for text in ("one", "two"):
+            await finished(client, "s", text)
+        await store.drop_session("s")
+        await finished(client, "s", "three")
+        assert await answers(client, "s") == ["You said: three"]
+
+
 async def test_a_run_that_cannot_start_leaves_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     body = {"text": "hello", "model": "anthropic:claude-sonnet-4-6"}
@@ -372,6 +382,9 @@ async def test_the_document_describes_every_route_and_its_references_resolve(cli
     )
     pages = document["paths"]["/api/sessions/{session}/entries"]["get"]["responses"]["2XX"]["content"]
     assert pages["application/json"]["schema"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/Entry"}
+    found = {one["name"]: one for one in document["paths"]["/api/search"]["get"]["parameters"]}
+    assert found["query"]["required"]
+    assert found["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 200}
     for path, operations in document["paths"].items():
         filled = path.replace("{session}", "none").replace("{entry}", "e").replace("{number}", "0")
         for method in operations:

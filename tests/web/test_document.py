@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
-from bartack import Agent, MemoryStore
+from bartack import Agent, MemoryStore, ScriptedModel, Text, ToolCall, ToolResult, assistant, tool, user
+from bartack.nouns.entries import ApprovalRequired
+from bartack.session.decisions import Decision
 from bartack.store import open_store
 from bartack.web.document import html_document
 from tests.web.agents import Gate, new_agent
@@ -30,6 +32,33 @@ async def test_the_document_contains_everything_and_loads_nothing(gate: Gate) ->
     assert re.search(r"(src|href)=\"(?!data:image|https?:)", document) is None
     assert "<script" not in document
     assert "&lt;script&gt;window.pwned=1" in document
+
+
+@tool(requires_approval=True)
+def command(command: str) -> ToolResult:
+    """Run a command."""
+    return ToolResult("any", f"ran {command}", metadata={"exit_code": 3})
+
+
+async def test_the_document_shows_what_became_of_calls_and_runs() -> None:
+    class Editor:
+        async def decide(self, request: ApprovalRequired) -> Decision:
+            return Decision("modify_args", arguments={"command": "ls\u202e"})
+
+    store = MemoryStore()
+    model = ScriptedModel([assistant(ToolCall("c1", "command", {"command": "rm"})), "Gone."])
+    agent = Agent(model, tools=[command], approver=Editor(), store=store)
+    await agent.run("clean", session="s")
+    await agent.run(user(Text("A program wrote this.", synthetic=True)), session="s", model=ScriptedModel(["Seen."]))
+    async with agent.stream("more", session="s", model=ScriptedModel(["Long answer."])) as run:
+        run.abort("user")
+        await run.wait()
+    document = html_document(await store.load("s"))
+    assert "rm" not in re.findall(r"<pre>(.*?)</pre>", document, re.DOTALL)[0]
+    assert re.search(r'<tool-card class="failed">.*?<span class="brief">ls\\u202e</span>', document, re.DOTALL)
+    assert re.search(r'<span class="state">exit 3 · ', document)
+    assert '<div class="notice">A program wrote this.</div>' in document
+    assert "The run was stopped (user)." in document
 
 
 @needs_browser

@@ -10,7 +10,7 @@ from bartack import MessageDelta, Text, Thinking, ToolCall, assistant
 from bartack.environment import Environment
 from bartack.nouns.deltas import Start, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart
 from bartack.store.live import LiveDeltas, LiveReset
-from bartack.web.markdown import GrowingMarkdown, markdown_blocks
+from bartack.web.markdown import GrowingMarkdown, HtmlCache, markdown_blocks
 from bartack.web.page import PageEvents
 from tests.web.agents import MARKDOWN
 
@@ -59,6 +59,14 @@ def test_code_is_highlighted_with_classes_and_tables_are_aligned() -> None:
     assert '<pre data-language="python"><code><span class="k">def</span>' in html
     assert '<td align="center">b</td>' in html
     assert "style=" not in html
+
+
+def test_the_html_that_is_kept_for_other_viewers_takes_limited_memory() -> None:
+    cache = HtmlCache(max_size=1000)
+    for length in range(1, 600):
+        text = "x" * length
+        assert cache.html(text) == cache.html(text) == f"<p>{text}</p>\n"
+        assert cache.size <= 1000
 
 
 def test_links_that_are_defined_at_the_end_are_links() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from bartack import Agent, MemoryStore, ScriptedModel, ToolCall, assistant, tool
+from bartack import Agent, FileRef, Image, MemoryStore, ScriptedModel, Text, ToolCall, ToolResult, assistant, tool
 from bartack.nouns.entries import SessionHeader
 from bartack.queues import StoreQueue
 from bartack.store.requests import note
@@ -20,7 +21,7 @@ from bartack.workers import Worker
 from tests.web.agents import PNG, Gate, abandoned_session, new_agent
 from tests.web.browser import AXE, Window, needs_browser, windows
 from tests.web.serving import LIMIT_S, Client, served, server_process
-from tests.web.test_api import finished
+from tests.web.test_api import finished, state_is
 
 pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
 SIZES = [(390, 844), (820, 1180), (1440, 900)]
@@ -143,6 +144,29 @@ async def test_a_question_keeps_the_focus_when_more_answers_are_offered(site: Si
         await page.get_by_role("button", name="Always").wait_for()
         await page.keyboard.press("Enter")
         await window.answered("The tool failed: The call was denied")
+        assert window.problems == []
+
+
+@tool
+def attach() -> ToolResult:
+    """Attach files."""
+    drawing = Image("image/svg+xml", data=b"<svg/>")
+    return ToolResult("any", (Text("Here."), drawing, FileRef("only-a-name.txt"), FileRef("notes.txt", data=b"x")))
+
+
+async def test_only_images_that_browsers_show_and_files_that_are_here_are_loaded() -> None:
+    application = app(
+        Agent(ScriptedModel([assistant(ToolCall("c1", "attach", {})), "Done."]), tools=[attach]), store=MemoryStore()
+    )
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        page = window.page
+        await Site(client, application.access).enter(window)
+        await window.send("go")
+        await window.answered("Done.")
+        assert await page.locator("tool-card .files a").all_inner_texts() == ["image/svg+xml", "notes.txt"]
+        assert await page.locator("tool-card .files span").all_inner_texts() == ["only-a-name.txt"]
+        await window.has(0, "tool-card img")
         assert window.problems == []
 
 
@@ -374,6 +398,58 @@ async def test_a_lost_connection_comes_back_without_a_gap_or_a_repeat(site: Site
         await window.has(0, ".banner:not([hidden])")
 
 
+class SilentNetwork:
+    """A proxy whose connections can fall silent, as they do when a network is gone: nobody closes them."""
+
+    def __init__(self, url: str) -> None:
+        self._port = int(url.rpartition(":")[2])
+        self._silent: list[asyncio.Event] = []
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    def fall_silent(self) -> None:
+        for one in self._silent:
+            one.set()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent = asyncio.Event()
+        self._silent.append(silent)
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._pipe(reader, inner_writer, silent), self._pipe(inner_reader, writer, silent))
+
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent: asyncio.Event) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if not silent.is_set():
+                    writer.write(data)
+            writer.close()
+
+
+async def test_a_connection_that_falls_silent_is_replaced(gate: Gate) -> None:
+    application = app(new_agent(gate), store=MemoryStore())
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows() as (window,):
+        network = SilentNetwork(client.url)
+        async with network as url:
+            await window.page.clock.install()
+            await window.sign_in(url, application.access.code)
+            await window.send("slow walk")
+            await window.page.wait_for_selector(".answer .caret")
+            network.fall_silent()
+            gate.open()
+            (session,) = (await client.get("/sessions"))["items"]
+            await state_is(client, session["id"], "idle")
+            await window.page.clock.fast_forward(60_000)
+            await window.answered("and the rest of the answer.")
+            await window.has(1, ".say")
+            assert window.problems == []
+
+
 async def test_a_hidden_window_gives_its_connection_up_and_comes_back(site: Site, gate: Gate) -> None:
     async with windows() as (window,):
         page = window.page
@@ -520,6 +596,18 @@ async def test_a_session_that_is_replaced_or_deleted_while_it_is_shown(gate: Gat
         assert await window.page.get_by_text("You said: first").count() == 0
         await store.drop_session(session["id"])
         await window.sees("This session no longer exists, or is not yours.")
+        await window.send("anew")
+        await window.answered("You said: anew")
+        assert window.problems == []
+
+
+async def test_a_page_that_came_by_http_from_another_machine_can_start_sessions(site: Site) -> None:
+    """Browsers leave some functions out there."""
+    async with windows() as (window,):
+        await window.page.add_init_script("delete Crypto.prototype.randomUUID; delete crypto.subtle")
+        await site.enter(window)
+        await window.send("hello")
+        await window.answered("You said: hello")
         assert window.problems == []
 
 
@@ -630,6 +718,28 @@ async def test_no_width_scrolls_sideways_and_axe_finds_nothing_serious(site: Sit
             assert not await window.scrolls_sideways(), width
             assert await serious(page, "dark") == []
             await page.get_by_role("button", name="Close the inspector").click()
+
+
+async def test_long_words_and_other_directions_stay_in_their_places(site: Site) -> None:
+    async with windows(viewport={"width": 390, "height": 844}, has_touch=True) as (window,):
+        page = window.page
+        await site.enter(window)
+        await window.send(f"raw {'Llanfair' * 40}\n\nمرحبا بالعالم.\n\n- שלום")
+        await window.answered("Llanfair")
+        for bubble in (".you p", ".say p"):
+            box = await page.locator(bubble).first.bounding_box()
+            assert box["x"] >= 0
+            assert await page.locator(bubble).first.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        button = page.get_by_role("button", name="Edit this message")
+        box = await button.bounding_box()
+        assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True)
+        await button.tap()
+        await window.sees("Editing an earlier message.")
+        side = "(one) => { const range = document.createRange(); range.selectNodeContents(one);"
+        side += " return one.getBoundingClientRect().right - range.getBoundingClientRect().right; }"
+        assert await page.locator(".say p", has_text="مرحبا").evaluate(side) < 1
+        assert await page.locator(".say li", has_text="שלום").evaluate(side) < 1
+        assert await page.locator("#message").get_attribute("dir") == "auto"
 
 
 async def serious(page: Any, scheme: str) -> list[str]:

@@ -87,8 +87,14 @@ class SessionView:
             self._push_tools(stored[index])
 
     async def current(self, store: SessionStore) -> "SessionView":
-        """This view with the entries appended since, or a new one if they are not a continuation of this branch."""
-        for entry in await store.entries(self.session_id, after_seq=self.tail.seq):
+        """This view with the entries appended since, or a new one if they are not a continuation of this branch.
+
+        A session that has not grown may be another one: this one was deleted, and its id used again.
+        """
+        added = await store.entries(self.session_id, after_seq=self.tail.seq)
+        if not added and (await store.tail_of(self.session_id)).entry_id != self.tail.entry_id:
+            return await SessionView.load(store, self.session_id)
+        for entry in added:
             if entry.parent_id != self.head:
                 return await SessionView.load(store, self.session_id)
             self.push(entry)

@@ -12,6 +12,7 @@ servers on one machine to each of them, whatever their ports.
 
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection
@@ -22,7 +23,9 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from starlette.requests import HTTPConnection
 
-__all__ = ["COOKIE_S", "Authorize", "Hosts", "RateLimit", "TokenAccess", "User", "is_loopback"]
+from bartack.nouns.errors import BartackError, ErrorCode
+
+__all__ = ["COOKIE_S", "Authorize", "Hosts", "RateLimit", "TokenAccess", "User", "is_loopback", "origin_of"]
 
 COOKIE_S = 30 * 24 * 3600
 _CODE_BYTES = 24
@@ -97,7 +100,8 @@ class Hosts:
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        self._origins = frozenset(name.lower().rstrip("/") for name in names if "://" in name)
+        """Raises `BartackError` if a name with a scheme is not an origin: no request could have it."""
+        self._origins = frozenset(_known_origin(name) for name in names if "://" in name)
         self._names = frozenset(name.lower() for name in names if "://" not in name)
         self._names |= {urlsplit(origin).netloc for origin in self._origins}
 
@@ -123,6 +127,31 @@ class Hosts:
 
     def _has_origin(self, host: str) -> bool:
         return any(urlsplit(origin).netloc == host.lower() for origin in self._origins)
+
+
+_ORIGIN = re.compile(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?/?")
+_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(url: str) -> str | None:
+    """A URL without a path as browsers write it: in lower case, without the port that its scheme implies; None if it
+    is not one."""
+    found = _ORIGIN.fullmatch(url.lower())
+    if found is None:
+        return None
+    scheme, name, port = found.groups()
+    number = int(port or _PORTS[scheme])
+    if not 0 < number < 65536:
+        return None
+    return f"{scheme}://{name}" if number == _PORTS[scheme] else f"{scheme}://{name}:{number}"
+
+
+def _known_origin(name: str) -> str:
+    origin = origin_of(name)
+    if origin is None:
+        text = f"Invalid host {name!r}: expected NAME:PORT, or https://NAME without a path."
+        raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
+    return origin
 
 
 def is_loopback(host: str) -> bool:

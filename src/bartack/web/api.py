@@ -29,7 +29,7 @@ from bartack.store.session_store import SessionInfo, SessionStore
 from bartack.views import document, feed, ledger
 from bartack.web import bodies
 from bartack.web.endpoint import MAX_MESSAGE_BODY, PAGE, Call, Endpoint, Query, json_response
-from bartack.web.event_stream import EventStream, live_frame
+from bartack.web.event_stream import EventStream, frame, live_frame
 from bartack.web.page import PageEvents, entry_json
 from bartack.web.runs import AGENT_KEY
 from bartack.web.session_rules import Scope, rule_for, rules_for
@@ -209,10 +209,9 @@ async def _content(call: Call) -> Response:
     branch = await store.load(call.session_id, head=params["entry"])
     message = branch[-1].fact
     parts = _media(message) if isinstance(message, Message) else []
-    number = int(params["number"])
-    part = parts[number] if number < len(parts) else None
+    part = dict(zip(map(str, range(len(parts))), parts, strict=True)).get(params["number"])
     if part is None or part.data is None:
-        raise NotFound(f"Entry {params['entry']!r} has no file {number}.")
+        raise NotFound(f"Entry {params['entry']!r} has no file {params['number'][:20]!r}.")
     kind = part.mime_type or ""
     headers = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, max-age=3600"}
     if kind in _SHOWN_TYPES:
@@ -370,13 +369,15 @@ async def _events(call: Call) -> Response:
         async for events in call.service.follow(session_id, str(position)):
             yield [to_frame(event) for event in events]
 
+    if is_page:  # it has to notice when the network is gone
+        return EventStream(frames(), call.service.closing, beat=frame("beat", {}))
     return EventStream(frames(), call.service.closing)
 
 
 _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
 _HTML = Query("html", "With any value, entries include the rendered HTML of their Markdown, as for the page.")
-_BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer")
+_BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer", 0)
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
 
 ENDPOINTS = (
@@ -397,7 +398,7 @@ ENDPOINTS = (
         "/api/search",
         _search,
         "Find entries by their words.",
-        query=(*PAGE, Query("query", "The words.")),
+        query=(*PAGE, Query("query", "The words.", is_required=True)),
     ),
     Endpoint(
         "GET",
@@ -409,7 +410,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "GET",
-        f"{_SESSION}/entries/{{entry}}/files/{{number:int}}",
+        f"{_SESSION}/entries/{{entry}}/files/{{number}}",
         _content,
         "Download an image or file.",
         media_type="*/*",

@@ -96,7 +96,7 @@ class WebApp(Starlette):
         super().__init__(
             routes=[self._route(row) for row in rows],
             lifespan=self.lifespan,
-            exception_handlers={HTTPException: _http_exception},
+            exception_handlers={HTTPException: _http_exception, Exception: _unexpected},
         )
         self.add_middleware(_Guarded, hosts=hosts)
 
@@ -225,6 +225,11 @@ async def _http_exception(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "refused")
     return error_response(HttpError(error.status_code, code, f"{error.detail.rstrip('.')}.", dict(error.headers or {})))
+
+
+async def _unexpected(_: Request, __: Exception) -> Response:
+    """Of a handler or `authorize`. Starlette answers outside of all middleware, and raises it again for the log."""
+    return error_response(HttpError(500, "internal", "The server failed; its log says why.", _HEADERS))
 
 
 def _own_endpoints(access: TokenAccess | Authorize) -> list[Endpoint]:

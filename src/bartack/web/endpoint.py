@@ -73,9 +73,15 @@ class Query(NamedTuple):
     name: str
     description: str
     type: str = "string"
+    least: int | None = None
+    most: int | None = None
+    is_required: bool = False
 
 
-PAGE = (Query("limit", "How many items to return at most.", "integer"), Query("cursor", "The cursor of the last page."))
+PAGE = (
+    Query("limit", "How many items to return at most; by default 50.", "integer", 1, _MAX_PAGE),
+    Query("cursor", "The cursor of the last page."),
+)
 
 
 class Endpoint(NamedTuple):

@@ -5,8 +5,9 @@ Each event has its position as ``id``, so that a browser continues by itself aft
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -78,17 +79,20 @@ class EventStream(Response):
         closing: asyncio.Event,
         *,
         last: Callable[[BartackError | None], bytes] | None = None,
-        **headers: str,
+        beat: bytes = _BEAT,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`frames` come in batches, each sent at once. The stream ends when `closing` is set.
 
-        `last` returns what a protocol sends at the end, given the error if there was one.
+        `last` returns what a protocol sends at the end, given the error if there was one. `beat` is sent regularly; by
+        default it is a comment, which clients do not see.
         """
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no", **headers})
         del self.headers["content-length"]
         self._frames = frames
         self._closing = closing
         self._last = last or _failed_frame
+        self._beat_frame = beat
         self._error: BartackError | None = None
         self._sending = asyncio.Lock()  # of one batch at a time: a heartbeat inside a frame would cut it in two
 
@@ -126,7 +130,7 @@ class EventStream(Response):
         while True:
             await asyncio.sleep(_HEARTBEAT_S)
             async with self._sending:
-                await send(_chunk(_BEAT))
+                await send(_chunk(self._beat_frame))
 
 
 def _failed_frame(error: BartackError | None) -> bytes:

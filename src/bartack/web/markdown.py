@@ -7,7 +7,6 @@ A growing text is rendered block by block (`GrowingMarkdown`): once a block of C
 no longer changes, so it is rendered once; only the last block is rendered again.
 """
 
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
-__all__ = ["Blocks", "GrowingMarkdown", "markdown_blocks"]
+__all__ = ["Blocks", "GrowingMarkdown", "HtmlCache", "markdown_blocks"]
 
 _MAX_HIGHLIGHTED = 50_000  # characters; some lexers are slow on more
 _TAG_NAMES = """
@@ -33,7 +32,7 @@ _SANITISE: dict[str, Any] = {
     "allowed_classes": {"span": _CLASSES},
     "url_schemes": {"http", "https", "mailto"},
     "link_rel": "noopener noreferrer nofollow",
-    "set_tag_attribute_values": {"a": {"target": "_blank"}},
+    "set_tag_attribute_values": {"a": {"target": "_blank"}, "ul": {"dir": "auto"}, "ol": {"dir": "auto"}},
 }
 _FORMATTER = HtmlFormatter(nowrap=True)
 
@@ -89,9 +88,32 @@ def _highlighted(code: str, language: str) -> str:
     return shown
 
 
-@lru_cache(maxsize=2048)  # the viewers of a session need the same blocks
-def _html(text: str) -> str:
-    return nh3.clean(_PARSER.render(text), **_SANITISE)
+class HtmlCache:
+    """The HTML of the latest blocks, which all viewers of a session need. A growing block is another one each time, so
+    what is kept is limited by its size."""
+
+    def __init__(self, max_size: int = 16_000_000) -> None:
+        self._max_size = max_size
+        self._known: dict[str, str] = {}
+        self.size = 0  # characters of text and HTML
+
+    def html(self, text: str) -> str:
+        """The text as HTML, without references to links that are defined elsewhere."""
+        known = self._known.get(text)
+        if known is not None:
+            return known
+        made = nh3.clean(_PARSER.render(text), **_SANITISE)
+        size = len(text) + len(made)
+        if self.size + size > self._max_size:
+            self._known.clear()
+            self.size = 0
+        if size <= self._max_size:
+            self._known[text] = made
+            self.size += size
+        return made
+
+
+_html = HtmlCache().html
 
 
 def markdown_blocks(text: str) -> list[str]:

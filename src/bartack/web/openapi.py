@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bartack.nouns.schema import json_schema
-from bartack.web.endpoint import PAGE, Endpoint
+from bartack.web.endpoint import PAGE, Endpoint, Query
 
 __all__ = ["openapi_document"]
 
@@ -66,10 +66,7 @@ def _operation(row: Endpoint, body: dict[str, Any] | None) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path
     ]
-    parameters += [
-        {"name": one.name, "in": "query", "description": one.description, "schema": {"type": one.type}}
-        for one in row.query
-    ]
+    parameters += [_parameter(one) for one in row.query]
     operation: dict[str, Any] = {"summary": row.summary}
     if row.is_public:
         operation["security"] = []
@@ -84,6 +81,13 @@ def _operation(row: Endpoint, body: dict[str, Any] | None) -> dict[str, Any]:
     succeeded = {"description": row.summary, "content": {row.media_type: {"schema": _result(row)}}}
     operation["responses"] = {"2XX": succeeded, "4XX": failed, "5XX": failed}
     return operation
+
+
+def _parameter(query: Query) -> dict[str, Any]:
+    limits = {"minimum": query.least, "maximum": query.most}
+    schema = {"type": query.type, **{name: value for name, value in limits.items() if value is not None}}
+    shown = {"name": query.name, "in": "query", "description": query.description, "schema": schema}
+    return {**shown, "required": True} if query.is_required else shown
 
 
 def _result(row: Endpoint) -> dict[str, Any]:

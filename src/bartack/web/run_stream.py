@@ -68,7 +68,7 @@ def run_stream(
         return encoder.close(None if error is None else Failed(error.code, error.message))
 
     frames = _frames(service, session_id, position, encoder, subagents)
-    return EventStream(frames, service.closing, last=last, **headers)
+    return EventStream(frames, service.closing, last=last, headers=headers)
 
 
 async def open_subagents(service: SessionService, run: Sequence[Entry]) -> list[Subagent]:

@@ -5,7 +5,9 @@ immediately. Either way, nothing is lost: the next server resumes open runs.
 """
 
 import asyncio
+import errno
 import gc
+import os
 import signal
 import socket
 import ssl
@@ -13,12 +15,11 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import uvicorn
 
 from bartack.nouns.errors import BartackError, ErrorCode
-from bartack.web.access import is_loopback
+from bartack.web.access import is_loopback, origin_of
 from bartack.web.app import WebApp
 
 __all__ = ["Address", "bound_socket", "serve"]
@@ -54,9 +55,9 @@ class Address(NamedTuple):
         )
 
     def _check_public_url(self, url: str) -> None:
-        parts = urlsplit(url)
-        is_safe = parts.scheme == "https" or (parts.scheme == "http" and self.is_loopback and is_loopback(parts.netloc))
-        if not is_safe or not parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
+        origin = origin_of(url) or ""
+        is_local = self.is_loopback and is_loopback(origin.removeprefix("http://"))
+        if not origin.startswith("https://") and not is_local:
             raise _invalid(f"Invalid public URL {url!r}: expected https://NAME, without a path.")
 
     @property
@@ -70,7 +71,7 @@ class Address(NamedTuple):
     def origins(self, port: int) -> list[str]:
         """The origins of the page, that to print first. They are also the names that Host may have."""
         if self.public_url is not None:
-            return [self.public_url.rstrip("/").lower()]
+            return [origin_of(self.public_url) or ""]
         scheme = "http" if self.tls_cert is None else "https"
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.is_loopback:
@@ -89,7 +90,9 @@ def bound_socket(address: Address) -> socket.socket:
     try:
         return socket.create_server((address.host, address.port), family=family, backlog=512)
     except OSError as error:
-        raise _invalid(f"Cannot listen on {address.host}, port {address.port}: {error.strerror or error}.") from error
+        is_known = error.errno is not None and error.errno in errno.errorcode  # asyncio and getaddrinfo have their own
+        reason = os.strerror(error.errno or 0) if is_known else error.strerror or error
+        raise _invalid(f"Cannot listen on {address.host!r}, port {address.port}: {reason}.") from error
 
 
 async def serve(app: WebApp, address: Address, listener: socket.socket, on_ready: Callable[[], None]) -> None:
@@ -110,7 +113,7 @@ async def serve(app: WebApp, address: Address, listener: socket.socket, on_ready
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
-        raise _invalid(f"Cannot use the certificate: {error}.") from error
+        raise _invalid(f"Cannot use {address.tls_cert} with {address.tls_key} for TLS: {error}.") from error
     # Hundreds of live runs are many objects that stay. The default threshold has the collector look at them several
     # times a second, for an eighth of the CPU time of a busy server (bench/serve.py).
     gc.collect()

@@ -1,5 +1,6 @@
 // Turns the entries of one branch into the items that the page shows. Pure functions, no DOM access.
 
+const SHOWN_TYPES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]); // others are downloads
 const ENDS_ANSWER = new Set(["stream_failed", "run_started", "run_ended"]);
 
 export function endsAnswer(entry) {
@@ -67,7 +68,8 @@ function files(entry, parts) {
     .map((part, number) => ({
       entryId: entry.id,
       number,
-      isImage: part.kind === "image" && part.payload.data !== undefined,
+      isImage: part.kind === "image" && SHOWN_TYPES.has(part.payload.mimeType),
+      isHere: part.payload.data !== undefined,
       name: part.payload.path ?? part.payload.mimeType ?? "file",
       url: part.payload.url,
     }));

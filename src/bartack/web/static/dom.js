@@ -26,6 +26,34 @@ export function s(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Give an element these children. Those that it has already are not touched, unless they have to change places: a child
+ * that is drawn anew loses the focus, a selection, and the click that has begun on it. */
+export function place(parent, children) {
+  const wanted = new Set(children);
+  const focused = document.activeElement;
+  for (const child of [...parent.childNodes]) if (!wanted.has(child)) child.remove();
+  children.forEach((child, at) => {
+    if (parent.childNodes[at] !== child) parent.insertBefore(child, parent.childNodes[at] ?? null);
+  });
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+const placed = new WeakMap(); // an element -> its children by the keys of what they show
+
+/** Give an element one child for each value: made once for each key, and updated every time. */
+export function each(parent, values, keyOf, make, update = () => {}) {
+  const known = placed.get(parent) ?? new Map();
+  const children = new Map(values.map((value) => [keyOf(value), known.get(keyOf(value)) ?? make(value)]));
+  for (const value of values) update(children.get(keyOf(value)), value);
+  placed.set(parent, children);
+  place(parent, [...children.values()]);
+}
+
+/** Set the text of an element, unless it has it already. */
+export function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 /** An element that contains HTML which the server has sanitised. */
 export function rendered(html) {
   const element = document.createElement("div");

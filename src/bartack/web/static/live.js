@@ -4,6 +4,7 @@
 import { address, get, parse, sessionPath } from "./api.js";
 
 const WAITS_MS = [300, 1000, 2000, 4000];
+const SILENT_MS = 40_000; // the server sends something at least every 15 s
 const REST_MS = 5000; // browsers share six connections per server among all tabs, so a hidden tab closes its stream
 
 /** Follow a session from the entry after this seq. Returns a function that stops following.
@@ -15,26 +16,42 @@ export function follow(id, seq, on) {
   let timer = null; // set while a reconnect is scheduled or in progress
   let resting = null;
   let failures = 0;
+  let heardAt = 0;
 
   function connect() {
     timer = null;
+    heard();
     source = new EventSource(address(sessionPath(id, "/events"), { position: seq, html: 1 }));
     source.addEventListener("open", () => on.connected(true));
+    source.addEventListener("beat", heard);
     source.addEventListener("entry", (event) => {
       failures = 0;
+      heard();
       const entry = parse(event.data);
       seq = entry.seq;
       on.entry(entry);
     });
     source.addEventListener("answer", (event) => {
       failures = 0;
+      heard();
       on.answer(parse(event.data));
     });
-    source.addEventListener("error", () => {
-      on.connected(false);
-      leave(); // EventSource itself stops reconnecting after some errors
-      wait();
-    });
+    source.addEventListener("error", lost);
+  }
+
+  function heard() {
+    heardAt = Date.now();
+  }
+
+  function lost() {
+    on.connected(false);
+    leave(); // EventSource itself stops reconnecting after some errors
+    wait();
+  }
+
+  /** Detect a network that is gone: the connection is silent, but not closed. */
+  function listen() {
+    if (source && Date.now() - heardAt > SILENT_MS) lost();
   }
 
   function wait() {
@@ -65,11 +82,13 @@ export function follow(id, seq, on) {
   }
 
   document.addEventListener("visibilitychange", seen);
+  const listening = setInterval(listen, SILENT_MS / 8);
   connect();
   seen();
   return () => {
     document.removeEventListener("visibilitychange", seen);
     clearTimeout(resting);
+    clearInterval(listening);
     leave();
   };
 }

@@ -14,7 +14,7 @@ class MessageComposer extends HTMLElement {
   #editing = null;
   #reading = Promise.resolve();
   #outbox = []; // messages that have not arrived yet; the first is being sent
-  #text = h("textarea", { id: "message", "aria-label": "Message", rows: "2" });
+  #text = h("textarea", { id: "message", "aria-label": "Message", dir: "auto", rows: "2" });
   #chips = h("div", { class: "chips" });
   #note = h("div", { class: "editing", hidden: true });
   #wrong = h("div", { class: "notice bad", role: "alert" });

@@ -1,7 +1,7 @@
 // The inspector: a timeline of the run, the stored entries, the views, the request of a model call, the state tables.
 
 import { get, now, sessionPath } from "./api.js";
-import { count, duration, h, s } from "./dom.js";
+import { count, duration, each, h, place, s, write } from "./dom.js";
 import { stateDiagram } from "./state-diagram.js";
 import { bars, runs } from "./timeline.js";
 
@@ -13,7 +13,6 @@ class RunInspector extends HTMLElement {
   #pane = h("div", { class: "pane", role: "tabpanel", tabindex: "0" });
   #turn = 0;
   #drawn = "";
-  #open = new Set();
 
   connectedCallback() {
     this.setAttribute("role", "complementary");
@@ -51,39 +50,51 @@ class RunInspector extends HTMLElement {
       tab.tabIndex = tab.dataset.tab === name ? 0 : -1;
     }
     this.#pane.setAttribute("aria-label", name);
-    this.#draw();
+    this.#draw().then(() => { this.scrollTop = 0; });
   }
 
   async #draw() {
     const turn = ++this.#turn;
     const branch = this.view.branch;
     this.#drawn = `${this.view.session} ${branch.at(-1)?.id} ${branch.length}`;
-    if (!branch.length) return this.#pane.replaceChildren(h("p", { class: "hint" }, "Nothing to inspect yet."));
-    const draw = { Timeline: () => this.#timeline(branch), Entries: () => this.#entries(branch), Views: () => this.#views(), Request: () => this.#request(branch), State: () => this.#states() }[this.#tab];
-    const shown = await Promise.resolve(draw()).catch((error) => [h("p", { class: "notice bad" }, error.message)]);
-    if (turn !== this.#turn) return;
-    this.#pane.replaceChildren(...shown);
-    for (const lit of this.#pane.querySelectorAll(".lit")) lit.scrollIntoView({ block: "nearest", inline: "center" });
-    this.#pane.scrollTop = 0;
+    if (!branch.length) return place(this.#pane, [h("p", { class: "hint" }, "Nothing to inspect yet.")]);
+    const load = { Timeline: this.#timeline, Entries: this.#entries, Views: this.#views, Request: this.#request, State: this.#states }[this.#tab];
+    const show = await load.call(this, branch).catch((error) => () => [h("p", { class: "notice bad" }, error.message)]);
+    if (turn !== this.#turn) return; // something newer is shown
+    place(this.#pane, show());
+    for (const lit of this.#pane.querySelectorAll(".diagram:not([data-seen]) .lit")) {
+      lit.scrollIntoView({ block: "nearest", inline: "center" });
+      lit.closest(".diagram").dataset.seen = "";
+    }
   }
 
-  // -- the run over time
+  // -- the run over time. This and the other four load what they need, and return what then draws it. Entries are
+  // known by themselves and not by their ids: those of another session, or with redacted content, are different ones.
 
-  #timeline(branch) {
+  async #timeline(branch) {
     const all = runs(branch);
-    if (!all.length) return [h("p", { class: "hint" }, "No run yet.")];
+    if (!all.length) return () => [h("p", { class: "hint" }, "No run yet.")];
     const chosen = all.find((one) => one[0].runId === this.#run) ?? all.at(-1);
-    const choose = h("select", { "aria-label": "Run", onchange: (event) => { this.#run = event.target.value; this.#draw(); } },
-      all.map((one, at) => h("option", { value: at === all.length - 1 ? "" : one[0].runId, selected: one === chosen }, `Run ${at + 1}, ${new Date(one[0].timestamp).toLocaleTimeString()}`)));
-    const lanes = h("div", {}, this.#lanes(chosen));
+    return () => this.#showRun(all, chosen);
+  }
+
+  #showRun(all, chosen) {
+    each(this.#chooseRun, all, (one) => one[0], () => h("option", {}), (option, one) => {
+      write(option, `Run ${all.indexOf(one) + 1}, ${new Date(one[0].timestamp).toLocaleTimeString()}`);
+      option.value = one === all.at(-1) ? "" : one[0].runId;
+      option.selected = one === chosen;
+    });
+    this.#bars.replaceChildren(...this.#lanes(chosen));
     clearInterval(this.#ticking);
     this.#ticking = setInterval(() => {
-      const isLive = lanes.isConnected && chosen.at(-1).kind !== "run_ended";
-      isLive ? lanes.replaceChildren(...this.#lanes(chosen)) : clearInterval(this.#ticking);
+      const isLive = this.#bars.isConnected && chosen.at(-1).kind !== "run_ended";
+      isLive ? this.#bars.replaceChildren(...this.#lanes(chosen)) : clearInterval(this.#ticking);
     }, 1000);
-    return [choose, lanes];
+    return [this.#chooseRun, this.#bars];
   }
   #run = ""; // the last one, if empty
+  #chooseRun = h("select", { "aria-label": "Run", onchange: () => { this.#run = this.#chooseRun.value; this.#draw(); } });
+  #bars = h("div", {});
   #ticking = null;
 
   #lanes(entries) {
@@ -105,73 +116,114 @@ class RunInspector extends HTMLElement {
 
   // -- entries as stored
 
-  #entries(branch) {
+  async #entries(branch) {
     const compaction = branch.findLast((entry) => entry.kind === "compaction_summary");
     const kept = compaction ? branch.findIndex((entry) => entry.id === compaction.payload.firstKeptEntryId) : -1;
-    return branch.map((entry, at) => {
-      const isLeftOut = compaction && at < kept;
-      const { html, argumentsDigest, ...stored } = entry;
-      const details = h("details", { class: isLeftOut ? "entry left-out" : "entry", open: this.#open.has(entry.id), ontoggle: () => fill() },
-        h("summary", {}, h("span", {}, String(entry.seq)), h("span", {}, entry.kind), isLeftOut ? h("span", { class: "hint" }, "left out by compaction") : "",
-          h("time", {}, new Date(entry.timestamp).toLocaleTimeString())));
-      const fill = () => {
-        if (details.open) this.#open.add(entry.id); else this.#open.delete(entry.id);
-        if (details.open && details.children.length === 1) details.append(json(stored));
-      };
-      fill();
-      return details;
-    }).reverse();
+    const show = (details, entry) => {
+      const isLeftOut = kept > 0 && entry.seq < branch[kept].seq;
+      details.classList.toggle("left-out", isLeftOut);
+      details.querySelector(".hint").hidden = !isLeftOut;
+    };
+    return () => {
+      each(this.#list, branch.toReversed(), (entry) => entry, newEntry, show);
+      return [this.#list];
+    };
   }
+  #list = h("div", {});
 
   // -- the three views
 
   async #views() {
     const names = ["ledger", "feed", "document"];
     const pages = await Promise.all(names.map((name) => get(sessionPath(this.view.session, `/views/${name}`), { head: this.view.head, limit: 200 })));
-    return [h("div", { class: "three" }, names.map((name, at) => {
-      const omitted = Object.entries(pages[at].omitted ?? {}).map(([what, times]) => `${what} × ${times}`).join(", ");
-      return h("section", { "aria-label": name }, h("h2", {}, name),
-        h("p", { class: "note" }, omitted ? `Leaves out: ${omitted}.` : "Leaves nothing out."), pages[at].items.map(json),
-        pages[at].cursor ? h("p", { class: "hint" }, "The first 200 are shown.") : "");
-    }))];
+    const show = (section, name) => {
+      const { items, omitted, cursor } = pages[names.indexOf(name)];
+      const [, left, list, rest] = section.children;
+      const what = Object.entries(omitted ?? {}).map(([kind, times]) => `${kind} × ${times}`).join(", ");
+      write(left, what ? `Leaves out: ${what}.` : "Leaves nothing out.");
+      each(list, [...items.entries()], ([at]) => at, () => json(""), (pre, [, item]) => write(pre, text(item)));
+      rest.hidden = !cursor;
+    };
+    return () => {
+      each(this.#three, names, (name) => name, newView, show);
+      return [this.#three];
+    };
   }
+  #three = h("div", { class: "three" });
 
   // -- the request of a model call
 
   async #request(branch) {
     const calls = branch.filter((entry) => (entry.kind === "message" && entry.payload.role === "assistant")
       || (entry.kind === "stream_failed" && entry.payload.modelCallIndex !== undefined));
-    if (!calls.length) return [h("p", { class: "hint" }, "No model call yet.")];
+    if (!calls.length) return () => [h("p", { class: "hint" }, "No model call yet.")];
     const chosen = calls.find((entry) => entry.id === this.#call) ?? calls.at(-1);
-    const choose = h("select", { "aria-label": "Model call", onchange: (event) => { this.#call = event.target.value; this.#draw(); } },
-      calls.map((entry, at) => h("option", { value: entry.id, selected: entry === chosen }, `Model call ${at + 1}, entry ${entry.seq}${entry.kind === "message" ? "" : ", failed"}`)));
-    const request = await get(sessionPath(this.view.session, `/entries/${chosen.id}/request`));
-    const losses = request.losses.map((loss) => h("li", {}, `${loss.what} (${loss.where}): ${loss.why}`));
-    const { compacted, trimmed } = request;
-    const how = request.isExact ? "As it was sent." : "Rebuilt with the agent's current instructions and tools; the run did not keep its own.";
-    return [choose, h("p", { class: request.isExact ? "hint" : "hint rebuilt" }, how),
-      h("div", { class: "note" }, h("b", {}, "Loss report. "), losses.length ? h("ul", {}, losses) : "The format can express everything."),
-      compacted ? h("details", { class: "note" }, h("summary", {}, h("b", {}, "Compaction. "), `Entries before ${compacted.before} were left out, and this summary sent instead.`), h("div", { class: "plain" }, compacted.summary)) : "",
-      trimmed.length ? h("div", { class: "note" }, h("b", {}, "Trimmed to fit. "), h("ul", {}, trimmed.map((note) => h("li", {}, `entry ${seqOf(branch, note.entryId)} ${note.action}, about ${count(note.tokens)} tokens`)))) : "",
-      h("h2", {}, `${request.model} · ${request.format}`), json(request.body)];
+    if (this.#sent.call !== chosen) { // it does not change
+      const request = await get(sessionPath(this.view.session, `/entries/${chosen.id}/request`));
+      this.#sent = { call: chosen, shown: sentRequest(request, branch) };
+    }
+    const { shown } = this.#sent;
+    return () => {
+      each(this.#chooseCall, calls, (entry) => entry, (entry) => h("option", { value: entry.id }), (option, entry) => {
+        write(option, `Model call ${calls.indexOf(entry) + 1}, entry ${entry.seq}${entry.kind === "message" ? "" : ", failed"}`);
+        option.selected = entry === chosen;
+      });
+      return [this.#chooseCall, ...shown];
+    };
   }
   #call = "";
+  #chooseCall = h("select", { "aria-label": "Model call", onchange: () => { this.#call = this.#chooseCall.value; this.#draw(); } });
+  #sent = {};
 
   // -- the state tables
 
   async #states() {
     const { tables } = await get(sessionPath(this.view.session, "/states"), { head: this.view.head });
-    return tables.flatMap((table) => [
-      h("h2", {}, table.title),
-      stateDiagram(table),
-      table.current ? h("p", { class: "hint" }, `Now ${table.current}. Next: ${Object.entries(table.states[table.current]).map(([event, state]) => `${event} → ${state}`).join(", ") || "nothing"}.`) : "",
-    ]);
+    return () => {
+      each(this.#tables, tables, (table) => `${table.name} ${table.current}`, newTable);
+      return [this.#tables];
+    };
   }
+  #tables = h("div", { class: "tables" });
 }
 customElements.define("run-inspector", RunInspector);
 
+function newEntry(entry) {
+  const { html, argumentsDigest, ...stored } = entry;
+  const fill = () => details.open && details.children.length === 1 && details.append(json(stored));
+  const details = h("details", { class: "entry", ontoggle: fill },
+    h("summary", {}, h("span", {}, String(entry.seq)), h("span", {}, entry.kind), h("span", { class: "hint" }, "left out by compaction"),
+      h("time", {}, new Date(entry.timestamp).toLocaleTimeString())));
+  return details;
+}
+
+function newView(name) {
+  return h("section", { "aria-label": name }, h("h2", {}, name), h("p", { class: "note" }), h("div", {}),
+    h("p", { class: "hint", hidden: true }, "The first 200 are shown."));
+}
+
+function sentRequest({ isExact, losses, compacted, trimmed, model, format, body }, branch) {
+  const how = isExact ? "As it was sent." : "Rebuilt with the agent's current instructions and tools; the run did not keep its own.";
+  const lost = losses.map((loss) => h("li", {}, `${loss.what} (${loss.where}): ${loss.why}`));
+  return [h("p", { class: isExact ? "hint" : "hint rebuilt" }, how),
+    h("div", { class: "note" }, h("b", {}, "Loss report. "), lost.length ? h("ul", {}, lost) : "The format can express everything."),
+    compacted ? h("details", { class: "note" }, h("summary", {}, h("b", {}, "Compaction. "), `Entries before ${compacted.before} were left out, and this summary sent instead.`), h("div", { class: "plain" }, compacted.summary)) : "",
+    trimmed.length ? h("div", { class: "note" }, h("b", {}, "Trimmed to fit. "), h("ul", {}, trimmed.map((note) => h("li", {}, `entry ${seqOf(branch, note.entryId)} ${note.action}, about ${count(note.tokens)} tokens`)))) : "",
+    h("h2", {}, `${model} · ${format}`), json(body)].filter(Boolean);
+}
+
+function newTable(table) {
+  const next = table.current && Object.entries(table.states[table.current]).map(([event, state]) => `${event} → ${state}`).join(", ");
+  return h("section", {}, h("h2", {}, table.title), stateDiagram(table),
+    table.current ? h("p", { class: "hint" }, `Now ${table.current}. Next: ${next || "nothing"}.`) : "");
+}
+
+function text(value) {
+  return JSON.stringify(value, null, 2);
+}
+
 function json(value) {
-  return h("pre", { class: "json", tabindex: "0" }, JSON.stringify(value, null, 2));
+  return h("pre", { class: "json", tabindex: "0" }, text(value));
 }
 
 function seqOf(branch, id) {

@@ -1,7 +1,7 @@
 // The list of sessions, live ones first, then by day, with a search field.
 
 import { get } from "./api.js";
-import { h, shortId } from "./dom.js";
+import { each, h, shortId, write } from "./dom.js";
 import "./worker-status.js";
 
 const EVERY_MS = 4000;
@@ -17,6 +17,8 @@ class SessionList extends HTMLElement {
   #sessions = [];
   #timer = null;
   #lists = h("div", {});
+  #none = h("p", { class: "hint" });
+  #more = h("button", { class: "quiet", hidden: true, onclick: () => this.refresh(this.#cursor) }, "More");
 
   connectedCallback() {
     const mark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -25,13 +27,13 @@ class SessionList extends HTMLElement {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     path.setAttribute("d", MARK);
     mark.append(path);
-    const search = h("input", { type: "search", placeholder: "Search sessions  /", "aria-label": "Search sessions",
+    const search = h("input", { type: "search", dir: "auto", placeholder: "Search sessions  /", "aria-label": "Search sessions",
       oninput: (event) => { this.#query = event.target.value.trim(); this.refresh(); } });
     this.setAttribute("role", "navigation");
     this.setAttribute("aria-label", "Sessions");
     this.replaceChildren(
       h("div", { class: "brand" }, mark, "Bartack", h("button", { onclick: () => { location.hash = ""; } }, "New")),
-      search, this.#lists, h("worker-status", {}));
+      search, this.#lists, this.#none, this.#more, h("worker-status", {}));
     this.refresh();
     this.#timer = setInterval(() => document.hidden || this.refresh(), EVERY_MS);
   }
@@ -74,29 +76,36 @@ class SessionList extends HTMLElement {
       if (!groups.has(name)) groups.set(name, []);
       groups.get(name).push(session);
     }
-    const focused = document.activeElement?.closest("session-list a")?.getAttribute("href");
-    this.#lists.replaceChildren(
-      ...[...groups].filter(([, all]) => all.length).flatMap(([name, all]) => [
-        h("h2", {}, name),
-        h("ul", {}, all.map((session) => h("li", {}, this.#link(session, hasSeveralAgents)))),
-      ]),
-      this.#sessions.length ? "" : h("p", { class: "hint" }, this.#query ? "Nothing found." : "No sessions yet."),
-      this.#cursor ? h("button", { class: "quiet", onclick: () => this.refresh(this.#cursor) }, "More") : "");
-    if (focused) this.#lists.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+    const shown = [...groups].filter(([, all]) => all.length);
+    each(this.#lists, shown, ([name]) => name, ([name]) => h("section", {}, h("h2", {}, name), h("ul", {})), (section, [, all]) => {
+      each(section.lastChild, all, (session) => session.id, newLink, (item, session) => this.#fill(item.firstChild, session, hasSeveralAgents));
+    });
+    this.#none.hidden = this.#sessions.length > 0;
+    write(this.#none, this.#query ? "Nothing found." : "No sessions yet.");
+    this.#more.hidden = !this.#cursor;
   }
 
-  #link(session, hasSeveralAgents) {
-    const isCurrent = session.id === this.#current;
+  #fill(link, session, hasSeveralAgents) {
+    const [title, small] = link.children;
+    const [dot, text] = small.children;
     const state = WORDS[session.state];
     const viewers = session.viewers > 1 ? `${session.viewers} viewers` : "";
     const cost = session.state === "idle" && session.spend?.costUsd ? `$${session.spend.costUsd.toFixed(2)}` : "";
     const details = [state, viewers, hasSeveralAgents && agentOf(session), cost, session.directory];
-    return h("a", { href: `#session=${encodeURIComponent(session.id)}`, "aria-current": isCurrent ? "page" : null },
-      session.title || `Untitled ${shortId(session.id)}`,
-      h("small", {}, state ? h("span", { class: `dot ${session.state}`, "aria-hidden": "true" }) : "", details.filter(Boolean).join(" · ")));
+    if (session.id === this.#current) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    write(title, session.title || `Untitled ${shortId(session.id)}`);
+    dot.className = `dot ${session.state}`;
+    dot.hidden = !state;
+    write(text, details.filter(Boolean).join(" · "));
   }
 }
 customElements.define("session-list", SessionList);
+
+function newLink({ id }) {
+  return h("li", {}, h("a", { href: `#session=${encodeURIComponent(id)}` },
+    h("span", {}), h("small", {}, h("span", { "aria-hidden": "true" }), h("span", {}))));
+}
 
 function agentOf(session) {
   return session.origin ?? session.agent ?? "bartack";

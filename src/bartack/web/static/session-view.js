@@ -2,7 +2,7 @@
 
 import { get, post, remove, sessionPath } from "./api.js";
 import { endsAnswer, extended, headBefore, hides, items, runState } from "./conversation.js";
-import { duration, h, rendered, shortId, textBlocks, visible } from "./dom.js";
+import { duration, h, place, rendered, shortId, textBlocks, visible, write } from "./dom.js";
 import { follow } from "./live.js";
 import { download, fileList } from "./tool-card.js";
 import "./message-composer.js";
@@ -22,10 +22,14 @@ class SessionView extends HTMLElement {
   #refreshing = null;
   #shown = new Map();
   #live = [];
-  #allowed = h("div", { class: "banner allowed", hidden: true });
+  #allowedText = h("span", {});
+  #allowed = h("div", { class: "banner allowed", hidden: true }, this.#allowedText, h("button", { class: "quiet", onclick: () => this.#askAgain() }, "Ask again"));
   #title = h("h1", {});
   #name = h("span", { class: "id" });
-  #branches = h("span", { class: "branches" });
+  #place = h("span", {});
+  #previous = h("button", { class: "quiet", "aria-label": "Previous branch", onclick: () => this.#go(-1) }, "‹");
+  #next = h("button", { class: "quiet", "aria-label": "Next branch", onclick: () => this.#go(1) }, "›");
+  #branches = h("span", { class: "branches", hidden: true }, this.#place, this.#previous, this.#next);
   #banner = h("div", { class: "banner", role: "status", hidden: true });
   #interrupted = h("div", { class: "banner", role: "status", hidden: true }, "The program that started this run is gone. Send a message to continue from here.");
   #more = h("button", { class: "quiet", onclick: () => this.#loadEarlier() }, "Show earlier");
@@ -84,7 +88,7 @@ class SessionView extends HTMLElement {
     if (id !== this.#id) { // clear the details of the previous session
       this.#title.textContent = "";
       this.#name.textContent = shortId(id);
-      this.#branches.replaceChildren();
+      this.#branches.hidden = true;
     }
     this.#id = id;
     this.#head = head;
@@ -133,11 +137,10 @@ class SessionView extends HTMLElement {
         if (this.#head) {
           return this.#say("There is something new on another branch.", false, ["Show it", () => this.open(this.#id)]);
         }
-        if (endsAnswer(entry)) this.#clearAnswer();
         const branch = hides(this.#branch, entry) ? null : extended(this.#branch, entry);
         if (branch === null) return this.open(this.#id);
         this.#branch = branch;
-        this.#draw();
+        this.#draw(false, endsAnswer(entry) ? entry : null);
         this.#refreshSoon();
       },
       answer: (change) => this.#head || this.#grow(change),
@@ -146,7 +149,10 @@ class SessionView extends HTMLElement {
         this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.", !is);
         if (is) this.#composer.failed("");
       },
-      gone: (error) => this.#gone(error),
+      gone: (error) => {
+        this.#close = null;
+        this.#gone(error);
+      },
     });
   }
 
@@ -157,6 +163,7 @@ class SessionView extends HTMLElement {
   }
 
   #say(text, isBad = false, action = null) {
+    if (text && !this.#banner.hidden && this.#banner.firstChild.textContent === text) return;
     this.#banner.hidden = !text;
     this.#banner.className = isBad ? "banner bad" : "banner";
     this.#banner.replaceChildren(text, action ? h("button", { class: "quiet", onclick: action[1] }, action[0]) : "");
@@ -192,34 +199,45 @@ class SessionView extends HTMLElement {
 
   #showAllowed(texts) {
     this.#allowed.hidden = !texts.length;
-    const again = () => remove(sessionPath(this.#id, "/allowed")).then(() => this.#refresh(), (error) => this.#composer.failed(error.message));
-    this.#allowed.replaceChildren(visible(`Allowed here without asking, until the server stops: ${texts.join("; ")}.`),
-      h("button", { class: "quiet", onclick: again }, "Ask again"));
+    write(this.#allowedText, visible(`Allowed here without asking, until the server stops: ${texts.join("; ")}.`));
+  }
+
+  #askAgain() {
+    return remove(sessionPath(this.#id, "/allowed")).then(() => this.#refresh(), (error) => this.#composer.failed(error.message));
+  }
+
+  /** The branches of the session, and which of them is shown. */
+  #whichBranch() {
+    const heads = this.#details.heads ?? [];
+    return { heads, at: this.#head ? heads.indexOf(this.#head) : heads.length - 1 };
   }
 
   #drawBranches() {
-    const heads = this.#details.heads ?? [];
-    if (heads.length < 2) return this.#branches.replaceChildren();
-    const at = this.#head ? heads.indexOf(this.#head) : heads.length - 1;
-    const go = (to) => () => this.open(this.#id, to === heads.length - 1 ? null : heads[to]);
-    this.#branches.replaceChildren(`branch ${at + 1} of ${heads.length}`,
-      h("button", { class: "quiet", "aria-label": "Previous branch", disabled: at <= 0, onclick: go(at - 1) }, "‹"),
-      h("button", { class: "quiet", "aria-label": "Next branch", disabled: at >= heads.length - 1, onclick: go(at + 1) }, "›"));
+    const { heads, at } = this.#whichBranch();
+    this.#branches.hidden = heads.length < 2;
+    write(this.#place, `branch ${at + 1} of ${heads.length}`);
+    this.#previous.setAttribute("aria-disabled", String(at <= 0)); // a button that is disabled loses the focus
+    this.#next.setAttribute("aria-disabled", String(at >= heads.length - 1));
+  }
+
+  #go(step) {
+    const { heads, at } = this.#whichBranch();
+    const to = heads[at + step];
+    if (to) this.open(this.#id, to === heads.at(-1) ? null : to);
   }
 
   // -- drawing
 
-  #draw(isFirst = false) {
+  /** `stored` is the entry, if any, that takes the place of the answer that arrived. */
+  #draw(isFirst = false, stored = null) {
     const wasAtEnd = isFirst || this.#isAtEnd();
     const shown = items(this.#branch);
     const elements = shown.map((item) => this.#element(item));
     const keys = new Set(shown.map((item) => item.key));
     for (const key of this.#shown.keys()) if (!keys.has(key)) this.#shown.delete(key);
     if (this.#earlier) elements.unshift(this.#more);
-    elements.forEach((element, at) => {
-      if (this.#list.children[at] !== element) this.#list.insertBefore(element, this.#list.children[at] ?? null);
-    });
-    while (this.#list.children.length > elements.length) this.#list.lastChild.remove();
+    place(this.#list, elements);
+    if (stored) this.#replaceAnswer(stored); // before the next layout, so that nothing moves for someone who reads it
     this.#showState();
     if (shown.some((item) => item.state === "ask")) this.#loadRules();
     if (wasAtEnd) this.#toEnd();
@@ -286,6 +304,15 @@ class SessionView extends HTMLElement {
     return !entry.payload.meta?.requestId;
   }
 
+  /** The answer that arrived is over, and this entry shows what was stored of it. Unfolded thinking stays unfolded. */
+  #replaceAnswer(entry) {
+    this.#live.forEach(({ thought }, at) => {
+      const stored = this.#shown.get(`${entry.id}/${at}`);
+      if (thought?.open && stored) stored.open = true;
+    });
+    this.#clearAnswer();
+  }
+
   #grow(change) {
     const wasAtEnd = this.#isAtEnd();
     if (change.isNew) this.#clearAnswer();
@@ -306,8 +333,9 @@ class SessionView extends HTMLElement {
       const blocks = h("div", {});
       const tail = h("div", {});
       const say = h("div", { class: "say" }, blocks, tail);
-      this.#answer.append(part.kind === "thinking" ? h("details", { class: "thought" }, h("summary", {}, "Thinking…"), say) : say);
-      known = this.#live[part.index] = { blocks, tail };
+      const thought = part.kind === "thinking" && h("details", { class: "thought" }, h("summary", {}, "Thinking…"), say);
+      this.#answer.append(thought || say);
+      known = this.#live[part.index] = { blocks, tail, thought };
     }
     known.blocks.append(...part.blocks.map(rendered));
     const tail = rendered(part.tail);
@@ -351,7 +379,7 @@ class SessionView extends HTMLElement {
         await toLive();
       } else {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
-        const id = this.#id || (await get("me")).prefix + crypto.randomUUID(); // created together with the run
+        const id = this.#id || (await get("me")).prefix + randomId(); // created together with the run
         const chosen = isNew && model && model !== this.#models[0] ? { model } : {};
         await post(sessionPath(id, "/runs"), { text, attachments, ...chosen, ...(from ? { head: from } : {}) }).catch((error) => {
           if (error.status !== 409 || from) throw error;
@@ -362,7 +390,7 @@ class SessionView extends HTMLElement {
           location.hash = `session=${encodeURIComponent(id)}`;
           await routed; // the page is opening the session now
           await this.#opening;
-        } else if (this.#head) await this.open(id);
+        } else if (this.#head || !this.#close) await this.open(id); // it may begin anew after it was deleted
       }
       this.#composer.sent();
       this.#toEnd();
@@ -423,6 +451,11 @@ class SessionView extends HTMLElement {
   }
 }
 customElements.define("session-view", SessionView);
+
+/** As browsers have it only for pages that came by https or from this machine. */
+function randomId() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
 
 function thinkingTitle(item) {
   if (!item.text) return "Thinking (hidden by the provider)";

@@ -3,14 +3,13 @@
 
 import { get, sessionPath } from "./api.js";
 import { extended, hides, items, runState } from "./conversation.js";
-import { h, textBlocks } from "./dom.js";
+import { each, h, textBlocks } from "./dom.js";
 
 const EVERY_MS = 1500;
 
 class SubAgent extends HTMLElement {
   #session = "";
   #branch = [];
-  #cards = new Map();
   #turn = 0; // of reading
   #list = h("div", { class: "inner" });
   #details = h("details", {}, h("summary", {}, "Sub-agent"), this.#list);
@@ -37,6 +36,7 @@ class SubAgent extends HTMLElement {
   async #load() {
     const turn = ++this.#turn;
     this.#branch = [];
+    each(this.#list, []); // what is known of it may have been redacted
     do {
       const place = this.#branch.length ? { cursor: this.#branch.at(-1).seq } : { before: 2 ** 52 };
       const page = await get(sessionPath(this.#session, "/entries"), { ...place, limit: 200, html: 1 }).catch((error) => ({ error }));
@@ -54,19 +54,16 @@ class SubAgent extends HTMLElement {
   }
 
   #draw() {
-    this.#list.replaceChildren(...items(this.#branch).map((item) => this.#element(item)));
-  }
-
-  #element(item) {
-    if (item.type === "tool") {
-      const card = this.#cards.get(item.id) ?? h("tool-card", {});
-      this.#cards.set(item.id, card);
-      card.show(item.state === "ask" ? { ...item, state: "pending" } : item, this.#session); // the outer card asks
-      return card;
-    }
-    if (item.type === "thought") return h("details", { class: "thought" }, h("summary", {}, "Thinking"), h("div", { class: "say" }, textBlocks(item.blocks, item.text)));
-    if (item.type === "notice") return h("div", { class: item.isBad ? "notice bad" : "notice" }, item.text);
-    return h("div", { class: item.type === "you" ? "task" : "say" }, textBlocks(item.blocks, item.text));
+    each(this.#list, items(this.#branch), (item) => item.key, element, (card, item) => {
+      if (item.type === "tool") card.show(item.state === "ask" ? { ...item, state: "pending" } : item, this.#session); // the outer card asks
+    });
   }
 }
 customElements.define("sub-agent", SubAgent);
+
+function element(item) {
+  if (item.type === "tool") return h("tool-card", {});
+  if (item.type === "thought") return h("details", { class: "thought" }, h("summary", {}, "Thinking"), h("div", { class: "say" }, textBlocks(item.blocks, item.text)));
+  if (item.type === "notice") return h("div", { class: item.isBad ? "notice bad" : "notice" }, item.text);
+  return h("div", { class: item.type === "you" ? "task" : "say" }, textBlocks(item.blocks, item.text));
+}

@@ -1,7 +1,7 @@
 // The card of one tool call: its arguments as they arrive, approval, progress and result.
 
 import { address, now, sessionPath } from "./api.js";
-import { duration, h, visible } from "./dom.js";
+import { duration, h, place, visible } from "./dom.js";
 import "./argument-form.js";
 import "./sub-agent.js";
 
@@ -19,9 +19,10 @@ class ToolCard extends HTMLElement {
   #always = h("button", { hidden: true, onclick: () => this.#allow(true) }, "Always…");
   #ticking = null;
   #inner = null; // what its sub-agent does
+  #growing = h("pre", { tabindex: "0" }); // arguments that arrive, then what a running tool reports
 
   show(item, session) {
-    if (this.#item && JSON.stringify(this.#item) === JSON.stringify(item)) return;
+    if (this.#item && isSame(this.#item, item)) return;
     this.#item = item;
     this.#session = session;
     if (item.state !== "ask") this.#isEditing = this.#isAllowing = false;
@@ -64,7 +65,17 @@ class ToolCard extends HTMLElement {
       h("b", {}, visible(item.name)),
       h("span", { class: "brief" }, brief(item)),
       h("span", { class: "state" }, this.#stateText()));
-    this.replaceChildren(head, ...this.#body());
+    const isAtEnd = this.#growing.scrollHeight - this.#growing.scrollTop - this.#growing.clientHeight < 20;
+    place(this, [head, ...this.#body()]);
+    if (isAtEnd) this.#growing.scrollTop = this.#growing.scrollHeight;
+  }
+
+  #grown(text, label) {
+    const shown = this.#growing.textContent;
+    this.#growing.setAttribute("aria-label", label);
+    if (text.startsWith(shown)) this.#growing.append(text.slice(shown.length)); // what somebody selects in it stays
+    else this.#growing.textContent = text;
+    return this.#growing;
   }
 
   #stateText() {
@@ -86,14 +97,14 @@ class ToolCard extends HTMLElement {
   *#body() {
     const item = this.#item;
     if (item.state === "writing") {
-      if (item.raw) yield h("pre", {}, visible(item.raw));
+      if (item.raw) yield this.#grown(visible(item.raw), "Arguments");
       return;
     }
     if (item.state === "ask") {
       yield* this.#question();
       return;
     }
-    if (item.progress && item.state === "running") yield h("pre", {}, visible(item.progress));
+    if (item.progress && item.state === "running") yield this.#grown(visible(item.progress), "Progress");
     if (item.inner) {
       this.#inner ??= h("sub-agent", {});
       this.#inner.show(item.inner);
@@ -177,6 +188,12 @@ class ToolCard extends HTMLElement {
 }
 customElements.define("tool-card", ToolCard);
 
+/** Whether two items show the same. Most of their values are those of the same entries. */
+function isSame(one, two) {
+  const names = new Set([...Object.keys(one), ...Object.keys(two)]);
+  return [...names].every((name) => one[name] === two[name] || JSON.stringify(one[name]) === JSON.stringify(two[name]));
+}
+
 /** What matters of an output: the end of a failure, the beginning of anything else. */
 function cut(item) {
   const lines = item.output.split("\n");
@@ -242,6 +259,7 @@ export async function download(file, session) {
 export function fileList(files, session) {
   return h("div", { class: "files" }, files.map((file) => {
     if (file.url) return h("a", { href: /^https?:/.test(file.url) ? file.url : null, rel: "noopener noreferrer", target: "_blank" }, file.name);
+    if (!file.isHere) return h("span", { class: "hint" }, visible(file.name));
     const url = fileAddress(file, session);
     return file.isImage ? h("img", { src: url.href, alt: file.name, loading: "lazy" }) : h("a", { href: url.href, download: file.name }, file.name);
   }));

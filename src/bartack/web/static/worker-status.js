@@ -1,15 +1,18 @@
 // The status of the workers on one line that expands; empty if the store has no workers.
 
 import { get } from "./api.js";
-import { h, shortId } from "./dom.js";
+import { each, h, shortId, write } from "./dom.js";
 
 const EVERY_MS = 4000;
 
 class WorkerStatus extends HTMLElement {
   #timer = null;
-  #isOpen = false;
+  #line = h("summary", {});
+  #list = h("ul", {});
+  #details = h("details", { hidden: true }, this.#line, this.#list);
 
   connectedCallback() {
+    this.replaceChildren(this.#details);
     this.refresh();
     this.#timer = setInterval(() => document.hidden || this.refresh(), EVERY_MS);
   }
@@ -27,20 +30,25 @@ class WorkerStatus extends HTMLElement {
   }
 
   #draw(status) {
-    if (!status.isUsed) return this.replaceChildren();
+    this.#details.hidden = !status.isUsed;
+    if (!status.isUsed) return;
     const line = [status.workers.length === 1 ? "1 worker" : `${status.workers.length} workers`, `${status.running.length} live`, `${status.waiting - status.scheduled} waiting`];
     if (status.scheduled) line.push(`${status.scheduled} scheduled`);
     if (status.stuck.length) line.push(`${status.stuck.length} stuck`);
+    write(this.#line, line.join(", "));
     const age = (time) => `${Math.max(0, Math.round((new Date(status.at) - new Date(time)) / 1000))} s`;
-    const run = (job, state) => h("li", {}, h("a", { href: `#session=${encodeURIComponent(job.sessionId)}` }, shortId(job.sessionId)), ` ${state}`);
-    const details = h("details", { open: this.#isOpen, ontoggle: (event) => { this.#isOpen = event.target.open; } },
-      h("summary", {}, line.join(", ")),
-      h("ul", {},
-        status.workers.map((one) => h("li", {}, `${one.host} ${one.pid}: ${one.agents.join(", ")}, for ${age(one.startedAt)}`)),
-        status.running.map((one) => run(one.job, `live for ${age(one.since)}`)),
-        status.stuck.map((one) => run(one, "stuck")),
-        h("li", {}, `${status.perMinute} runs per minute`)));
-    this.replaceChildren(details);
+    const rows = [
+      ...status.workers.map((one) => ({ key: one.id, text: `${one.host} ${one.pid}: ${one.agents.join(", ")}, for ${age(one.startedAt)}` })),
+      ...status.running.map((one) => ({ key: one.job.id, session: one.job.sessionId, text: ` live for ${age(one.since)}` })),
+      ...status.stuck.map((one) => ({ key: `stuck ${one.id}`, session: one.sessionId, text: " stuck" })),
+      { key: "", text: `${status.perMinute} runs per minute` },
+    ];
+    each(this.#list, rows, (row) => row.key, newRow, (item, row) => write(item.lastChild, row.text));
   }
 }
 customElements.define("worker-status", WorkerStatus);
+
+function newRow({ session }) {
+  const link = session && h("a", { href: `#session=${encodeURIComponent(session)}` }, shortId(session));
+  return h("li", {}, link, h("span", {}));
+}
