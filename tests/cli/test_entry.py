@@ -1,6 +1,7 @@
 """The `bartack` command starts, reports errors in one line with a hint, and names the extra that is missing."""
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -72,6 +73,23 @@ def python(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[st
         check=False,
         timeout=LIMIT,
     )
+
+
+def test_ctrl_c_during_the_imports_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
+    slow = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(100)"
+    (tmp_path / "msgspec.py").write_text(slow, encoding="utf-8")
+    module, _, function = PROJECT["scripts"]["bartack"].partition(":")
+    search = os.pathsep.join([str(tmp_path), str(REPOSITORY / "src")])
+    done = python("-c", f"from {module} import {function}; {function}()", "--version", PYTHONPATH=search)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_once_the_command_has_started_is_handled_by_python(tmp_path: Path) -> None:
+    slow = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(100)"
+    (tmp_path / "typer.py").write_text(slow, encoding="utf-8")
+    search = os.pathsep.join([str(tmp_path), str(REPOSITORY / "src")])
+    done = python("-c", "from bartack_command import main; main()", "run", "hi", PYTHONPATH=search)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize("module", ["bartack", "bartack.cli"])
