@@ -142,3 +142,39 @@ def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
         chat.wait_for("You said yes.")
         assert list(here.project.iterdir()) == []
         assert here.user_texts() == ["write", "yes, yes"]
+
+
+def test_a_question_waits_for_the_changes_before_it(tmp_path: Path) -> None:
+    """The second diff is what the second call does after the first one."""
+    calls = [writes("a.txt", "one\n"), writes("a.txt", "two\n")]
+    with scene(tmp_path, calls, ["Both."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("write")
+        assert "a.txt  new file" in chat.wait_for(is_asking)
+        chat.say("y")
+        seen = chat.wait_for(lambda seen: is_asking(seen) and seen.count("stop:") == 2)
+        assert "Created a.txt" in seen
+        assert "overwrites the file, +1 -1" in seen
+        chat.say("n")
+        chat.wait_for("Both.")
+        assert (here.project / "a.txt").read_text() == "one\n"
+
+
+def test_a_question_waits_for_a_command_that_runs_without_asking(tmp_path: Path) -> None:
+    command: Step = {"call": "run_command", "arguments": {"command": "echo generated > a.txt"}}
+    script: tuple[list[Step], ...] = ([command], ["First."], [command, writes("a.txt", "mine\n")], ["Second."])
+    with scene(tmp_path, *script) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("run it")
+        chat.wait_for(is_asking)
+        chat.say("a")
+        chat.wait_for(is_offering_rules)
+        chat.say("1")
+        chat.wait_for("First.")
+        chat.wait_for_prompt()
+        (here.project / "a.txt").unlink()
+        chat.say("again, and write")
+        assert "- generated" in chat.wait_for(lambda seen: is_asking(seen) and "write_file" in seen)
+        chat.say("y")
+        chat.wait_for("Second.")
+        assert (here.project / "a.txt").read_text() == "mine\n"
