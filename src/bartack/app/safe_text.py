@@ -65,21 +65,18 @@ def _visible_line(line: str) -> str:
     if line.isascii() and line.isprintable():
         return line
     return "".join(
-        piece if is_emoji else "".join(sign if _is_plain(sign) else _escape(sign) for sign in _BLANK.sub(_escaped, piece))
+        piece if is_emoji else "".join(map(_shown, _BLANK.sub(lambda found: _escape(found[0]), piece)))
         for piece, is_emoji in _pieces(line)
     )
 
 
-def _is_plain(sign: str) -> bool:
-    return _is_visible(sign) and (sign in _SPACES or unicodedata.category(sign) != "Zs")
+def _shown(sign: str) -> str:
+    is_blank = unicodedata.category(sign) == "Zs" and sign not in _SPACES
+    return sign if _is_visible(sign) and not is_blank else _escape(sign)
 
 
 def _escape(sign: str) -> str:
     return sign.encode("unicode_escape").decode()
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return _escape(found[0])
 
 
 def _pieces(line: str) -> Iterator[tuple[str, bool]]:
