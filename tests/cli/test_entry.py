@@ -258,3 +258,17 @@ def test_a_usage_error_has_exit_status_2_and_keeps_its_hint() -> None:
 
 def test_the_help_of_the_store_option_lists_all_address_forms() -> None:
     assert ADDRESS_FORMS in " ".join(python("-m", "bartack.cli", "show", "--help").stdout.split())
+
+
+def test_an_argument_that_is_not_utf_8_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path / "new.db")
+    (tmp_path / "s.jsonl").write_bytes(b"")
+    assert run(["sessions", "import", str(tmp_path / "s.jsonl"), "--store", store]) == 0
+    capsys.readouterr()
+    assert run(["show", "x\udcff", "--store", store]) == 2
+    assert capsys.readouterr().err.startswith("bartack: An argument is not valid UTF-8.\nhint: ")
+
+
+def test_a_directory_in_place_of_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sessions", "import", str(tmp_path), "--store", str(tmp_path / "new.db")]) == 1
+    assert capsys.readouterr().err == f"bartack: {tmp_path}: Is a directory\nhint: Name a file in it.\n"
