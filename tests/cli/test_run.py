@@ -164,6 +164,12 @@ def test_stdout_has_the_answer_and_nothing_else(shell: Shell) -> None:
     assert ending(entries).status == "completed"
 
 
+def test_a_session_in_memory_cannot_be_continued(shell: Shell) -> None:
+    with provider([["Hello."]]) as server:
+        done = shell.at(server).bartack("hi", "--store", "memory:")
+    assert (done.status, done.stdout, done.stderr) == (0, b"Hello.\n", "")
+
+
 def test_control_characters_of_the_answer_do_not_reach_a_terminal(shell: Shell) -> None:
     with provider([["\x1b]0;title\x07safe\n"]]) as server:
         ours, theirs = pty.openpty()

@@ -180,7 +180,7 @@ class _SingleRun:
         if job.continue_latest:
             return await latest_session_here(store)
         session = await ensure_session(store, job.session, prompt=job.prompt, program="bartack run")
-        if job.session is None:
+        if job.session is None and job.setup.address.kind != "memory":
             command = f"bartack run{store_flag(job.setup.address)} --session {session} ..."
             self._session_note = f"session {session}; continue with: {command}"
         return session
