@@ -102,7 +102,7 @@ def _explained(error: str) -> tuple[str, str]:
     """What msgspec says about the file, for people who do not know its types, and a hint."""
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", error, re.DOTALL):
         close = get_close_matches(found[1], Settings.__struct_fields__, n=1)
-        return f"has an unknown setting {found[1]!r}", f"Did you mean {close[0]!r}? " if close else ""
+        return f"has an unknown setting '{found[1]}'", f"Did you mean {close[0]!r}? " if close else ""
     if found := re.fullmatch(r"Invalid enum value (.*) - at `\$\.(\w+)`", error, re.DOTALL):
         values = ", ".join(get_args(get_type_hints(Settings)[found[2]]))
         return f"has an invalid value for {found[2]}, {found[1]}", f"Use one of {values}. "
