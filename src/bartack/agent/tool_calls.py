@@ -100,7 +100,7 @@ def publish_question(context: RunContext, question: ApprovalRequired) -> None:
     """Let the reader of the run's events know that a call needs approval."""
     approver = context.settings.tools.approver
     if isinstance(approver, LiveApprover):
-        approver.expect(question.tool_call_id)
+        approver.expect(question)
     context.channel.put(ApprovalRequested(question))
 
 

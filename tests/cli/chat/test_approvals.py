@@ -76,7 +76,11 @@ def test_arguments_can_be_edited(tmp_path: Path) -> None:
         chat.wait_for("Not a valid JSON object")
         chat.wait_for(lambda seen: seen.split("JSON object")[-1].count("theirs") == 1)
         chat.key("BSpace", "C-u")
-        chat.say('  "text": "mine"}')
+        chat.say('  "text": 3}')
+        chat.wait_for("Invalid arguments:")
+        chat.wait_for(lambda seen: seen.split("Invalid arguments:")[-1].count('"text": 3}') == 1)
+        chat.key("BSpace", "BSpace")
+        chat.say('"mine"}')
         chat.wait_for("Edited.")
         assert (here.project / "a.txt").read_text() == "mine"
 

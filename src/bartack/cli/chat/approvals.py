@@ -20,7 +20,7 @@ from bartack.cli.chat.keyboard import Keyboard
 from bartack.cli.terminal.messages import show_request
 from bartack.cli.terminal.screen import Screen
 from bartack.nouns.entries import ApprovalRequired
-from bartack.nouns.errors import BartackError, NotFound, ToolError
+from bartack.nouns.errors import BartackError, NotFound, PartValidationError, ToolError
 from bartack.nouns.parts import ToolCall
 from bartack.nouns.tool_states import Completed, Errored
 from bartack.tools import LocalRuntime, ToolDefinition, by_tool
@@ -152,10 +152,8 @@ class Approvals:
                         continue
                     run.approve(call_id, decided_by="always")
                 case "e", _:
-                    arguments = await self._edited(request.arguments)
-                    if arguments is None:
+                    if not await self._edit(run, request):
                         continue
-                    run.approve(call_id, arguments=arguments, decided_by="user")
                 case _:
                     return False
             return True
@@ -223,15 +221,19 @@ class Approvals:
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, markup=False, highlight=False)
 
-    async def _edited(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """The edited arguments; None after Ctrl-C or Ctrl-D."""
-        text = json_bytes(arguments, indent=2).decode()
+    async def _edit(self, run: Run, request: ApprovalRequired) -> bool:
+        """Let the user edit the arguments until they are valid, and approve the call; False after Ctrl-C or Ctrl-D."""
+        text = json_bytes(request.arguments, indent=2).decode()
         self._note(_EDIT_HELP)
         while True:
             try:
                 text = await self._keyboard.edited(text)
-                return msgspec.json.decode(text, type=dict[str, Any])
+                arguments = msgspec.json.decode(text, type=dict[str, Any])
+                run.approve(request.tool_call_id, arguments=arguments, decided_by="user")
+                return True
             except (KeyboardInterrupt, EOFError):
-                return None
+                return False
             except msgspec.MsgspecError as error:
                 self._print(f"Not a valid JSON object: {safe_line(str(error))}", style="red")
+            except PartValidationError as error:
+                self._print(safe_line(error.message), style="red")
