@@ -109,9 +109,9 @@ def test_always_allows_this_tool_without_asking_again(tmp_path: Path) -> None:
         assert "asks first" in next(line for line in lines if line.startswith("run_command"))
 
 
-def test_q_and_ctrl_c_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
+def test_q_ctrl_c_and_esc_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
     calls = [writes("1.txt", "one"), writes("2.txt", "two")]
-    with scene(tmp_path, calls, calls, ["Fine."]) as here, here.chat() as chat:
+    with scene(tmp_path, calls, calls, calls, ["Fine."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         answered(chat, "write", "q", "Stopped.")
         chat.say("write again")
@@ -119,10 +119,19 @@ def test_q_and_ctrl_c_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
         chat.key("C-c")
         chat.wait_for(lambda seen: seen.count("Stopped.") == 2)
         chat.wait_for_prompt()
+        chat.say("and again")
+        chat.wait_for(is_asking)
+        chat.say("a")
+        chat.wait_for(is_offering_rules)
+        chat.key("Escape")  # back to the question
+        chat.wait_for(is_asking)
+        chat.key("Escape")
+        chat.wait_for(lambda seen: seen.count("Stopped.") == 3, whole=True)
+        chat.wait_for_prompt()
         chat.say("never mind")
         chat.wait_for("Fine.")
         assert list(here.project.iterdir()) == []
-        assert len(results(here)) == 4  # every call has a result, as providers require
+        assert len(results(here)) == 6  # every call has a result, as providers require
 
 
 def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:

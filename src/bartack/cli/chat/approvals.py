@@ -30,7 +30,7 @@ _QUESTION = "[y]es  [n]o REASON  [v]iew  [e]dit  [a]lways  [q] stop: "
 _SHORT_QUESTION = "[y]es [n]o [v]iew [e]dit [a]lways [q] stop: "  # for windows in which the other one would wrap
 _HELP = (
     "y: run it, n: deny it, n REASON: tell the model why, v: view it in full, e: edit the arguments, "
-    "a: always allow it, q: stop the answer."
+    "a: always allow it, q or Esc: stop the answer."
 )
 _EDIT_HELP = "Enter: accept, Alt-Enter: new line, Ctrl-C: back"
 _CHANGING = frozenset(("write_file", "edit_file", COMMAND_TOOL))
