@@ -663,9 +663,10 @@ def test_a_stopped_run_prints_no_answer_to_a_pipe(shell: Shell) -> None:
 
 def test_a_run_that_was_stopped_cannot_be_resumed(shell: Shell) -> None:
     with provider([["Half", {"pause": None}]]) as server:
-        process = shell.at(server).start("Hi", "--session", "stopped")
-        while not server.requests and process.poll() is None:
-            time.sleep(0.01)
+        process = shell.at(server).start("Hi", "--session", "stopped", "--json")
+        assert process.stdout is not None
+        while b"Half" not in process.stdout.readline():  # without any answer, the prompt would be answered again
+            pass
         process.terminate()
         process.communicate(timeout=TIMEOUT)
         assert process.returncode == 128 + signal.SIGTERM
