@@ -10,6 +10,7 @@ from bartack import (
     Conflict,
     ErrorCode,
     NotFound,
+    PartValidationError,
     ToolsConfig,
     ToolStarted,
     assistant,
@@ -192,6 +193,18 @@ async def test_an_approver_can_postpone_the_decision() -> None:
     other, _, _ = make(["Done."], store=store)
     await other.approve(SESSION, "c1")
     assert (await other.resume(SESSION)).output == "Done."
+
+
+async def test_invalid_arguments_are_refused_at_once_and_the_call_still_waits() -> None:
+    agent, store, _ = make([ASK, "Done."], approver=LiveApprover())
+    async with agent.stream("Go", session=SESSION) as run:
+        async for event in run:
+            if isinstance(event, ApprovalRequested):
+                with pytest.raises(PartValidationError, match="Invalid arguments"):
+                    run.approve("c1", arguments={"amount": "much"})
+                run.approve("c1", arguments={"amount": 1})
+    assert run.result.output == "Done."
+    assert str((await results(store))["c1"].content).startswith("moved 1")
 
 
 async def test_a_decision_through_the_agent_reaches_its_live_run() -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,34 @@ async def test_a_file_that_was_changed_since_is_left_alone(place: Place) -> None
     (place.root / "b.txt").mkdir()
     assert place.undo() == "Not restored, as they have been changed since: a.txt, b.txt."
     assert (place.root / "a.txt").read_text() == "mine\n"
+
+
+async def test_a_change_of_the_user_between_two_changes_is_kept(place: Place) -> None:
+    (place.root / "a.txt").write_text("one\n")
+    await place.do(WriteFile(path="a.txt", text="1\n"))
+    (place.root / "a.txt").write_text("1\nmine\n")
+    await place.do(EditFile(path="a.txt", old="1", new="eins"))
+    await place.do(EditFile(path="a.txt", old="eins", new="uno"))
+    said = "Restored as of the last change that write_file and edit_file did not make: a.txt."
+    assert place.undo() == said
+    assert (place.root / "a.txt").read_text() == "1\nmine\n"
+    assert place.undo() == said  # and nothing more
+
+
+async def test_a_file_that_cannot_be_written_does_not_stop_the_others(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.do(WriteFile(path="a.txt", text="1\n"))
+    await place.do(WriteFile(path="b.txt", text="2\n"))
+    unlink = os.unlink
+
+    def refuse(name: str, **where: Any) -> None:
+        if name == "a.txt":
+            raise PermissionError(13, "Permission denied", name)
+        unlink(name, **where)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    assert place.undo() == "Deleted, as they were new: b.txt. Not restored, as they cannot be written: a.txt."
 
 
 async def test_content_that_is_gone_or_damaged_is_not_written(place: Place, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Files that a prompt mentions."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,37 @@ def test_files_lines_and_directories_are_attached(project: Path) -> None:
     assert content("@src/app.py:9-5", project) == "line 9"
     assert content("@src/app.py:99", project) == "(no such lines)"
     assert content("@src", project) == "app.py"
+    assert content('@"my notes.txt":1', project) == "note"
+    (project / "feed").write_text("1\n\x0c2\n\n4\n")  # the lines that editors count
+    assert content("@feed:2-3", project) == "\x0c2\n"
+    assert content("@feed:3", project) == ""
+    assert content("@feed:5", project) == "(no such lines)"
     (picture,) = mentions("@picture.png:3", project)
     assert isinstance(attached(picture), Image)
     (project / "empty").touch()
     with pytest.raises(PartValidationError, match="empty"):
         attached(mentions("@empty", project)[0])
+
+
+def test_what_may_never_end_or_no_model_can_read_is_refused(project: Path) -> None:
+    os.mkfifo(project / "pipe")
+    for name in ("pipe", "/dev/zero"):
+        with pytest.raises(PartValidationError, match="neither a file nor a directory"):
+            attached(mentions(f"@{name}", project)[0])
+    (project / "large.txt").write_text("line\n" * 1_000_000)
+    with pytest.raises(PartValidationError, match="5 MB are more than a model can read"):
+        attached(mentions("@large.txt", project)[0])
+    assert content("@large.txt:999999-1000009", project) == "line\nline"
+
+
+def test_names_that_are_not_utf_8_are_found_as_they_are_shown(project: Path) -> None:
+    (project / "caf\udce9.txt").write_text("au lait\n")
+    assert completions("caf", project) == ["caf\ufffd.txt"]
+    assert content("@caf\ufffd.txt", project) == "au lait\n"
+    assert "caf\ufffd.txt" in content("@.", project)
+    (project / "caf\udcea.txt").touch()
+    assert mentions("@caf\ufffd.txt", project) == []  # one of two
+    assert mentions("@no\ufffd.txt", project) == []
 
 
 def test_a_large_directory_is_cut(project: Path) -> None:
@@ -74,6 +101,8 @@ def test_paths_are_completed(project: Path) -> None:
     assert completions(".h", project) == [".hidden"]
     assert completions("nowhere/x", project) == []
     assert completions("picture.png/", project) == []
+    assert completions("ap", project) == ["src/app.py"]  # also below
+    assert completions("a", project) == []
     assert f"{project}/src/" in completions(f"{project}/s", project)
 
 
@@ -84,4 +113,8 @@ def test_dropped_files_become_mentions(project: Path) -> None:
     assert dropped(f"{project}/my\\ notes.txt", project) == '@"my notes.txt"'
     for text in ("", "hello", "a/b", f"{project}/nothing", "it's", f"see {project}/src", f"{project}\n/src"):
         assert dropped(text, project) is None
+    assert dropped(f"file://{project}/my%20notes.txt", project) == '@"my notes.txt"'
     assert as_mention("a b") == '@"a b"'
+    assert as_mention('a "b"') == "@'a \"b\"'"
+    (project / 'a "b"').write_text("quoted\n")
+    assert names(as_mention('a "b"'), project) == ['a "b"']

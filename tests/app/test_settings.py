@@ -43,7 +43,8 @@ def test_bartack_config_names_another_file(folder: Path, monkeypatch: pytest.Mon
     ("text", "fault"),
     [
         ("model = ", "is not valid TOML"),
-        ("modle = 'x'", "modle"),
+        ("modle = 'x'", "has an unknown setting 'modle'."),
+        ("theme = 'nope'", "has an invalid value for theme, 'nope'."),
         ("model = 3", "$.model"),
         ("[approval]\nread_file = 'sometimes'", "sometimes"),
     ],
@@ -56,6 +57,15 @@ def test_an_invalid_file_is_reported_with_its_path_and_the_problem(text: str, fa
     assert fault in raised.value.message
     assert raised.value.code is ErrorCode.INVALID_CONFIG
     assert "BARTACK_CONFIG" in raised.value.__notes__[-1]
+
+
+def test_a_misspelled_setting_or_value_is_corrected() -> None:
+    for text, hint in (("modle = 'x'", "Did you mean 'model'? "), ("theme = 'x'", "Use one of auto, light, ")):
+        write_config(text)
+        settings_file.cache_clear()
+        with pytest.raises(BartackError) as raised:
+            settings_file()
+        assert raised.value.__notes__[-1].startswith(hint)
 
 
 def test_unreadable_and_missing_files_are_errors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

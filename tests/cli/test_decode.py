@@ -97,6 +97,13 @@ def test_control_characters_of_a_path_are_removed() -> None:
     assert all(sign.isprintable() for sign in done.stdout.decode().strip())
 
 
+def test_a_file_name_that_is_not_utf_8_is_shown_as_far_as_possible(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9"
+    path.write_bytes(HELLO)
+    done = bartack("decode", str(path))
+    assert (done.returncode, lines(done)[0]["file"]) == (0, str(tmp_path / "caf\ufffd"))
+
+
 def test_the_framing_can_be_named() -> None:
     payloads = b"".join(line.removeprefix(b"data: ") + b"\n" for line in HELLO.split(b"\n\n") if line)
     assert bartack("decode", "-", "--framing", "lines", "--format", "openai-chat", stdin=payloads).returncode == 0

@@ -148,7 +148,7 @@ def test_extras_are_shown_with_their_versions(doctor: Doctor, monkeypatch: pytes
     ("text", "error"),
     [
         ("model = ", "is not valid TOML: Invalid value (at end of document)."),
-        ("modell = 'local'", "is invalid: Object contains unknown field `modell`."),
+        ("modell = 'local'", "has an unknown setting 'modell'."),
         ("thinking = 3", "is invalid: Expected `bool`, got `int` - at `$.thinking`."),
     ],
 )

@@ -1,6 +1,7 @@
 """The `bartack` command starts, reports errors in one line with a hint, and names the extra that is missing."""
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -72,6 +73,23 @@ def python(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[st
         check=False,
         timeout=LIMIT,
     )
+
+
+def test_ctrl_c_during_the_imports_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
+    slow = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(100)"
+    (tmp_path / "msgspec.py").write_text(slow, encoding="utf-8")
+    module, _, function = PROJECT["scripts"]["bartack"].partition(":")
+    search = os.pathsep.join([str(tmp_path), str(REPOSITORY / "src")])
+    done = python("-c", f"from {module} import {function}; {function}()", "--version", PYTHONPATH=search)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_once_the_command_has_started_is_handled_by_python(tmp_path: Path) -> None:
+    slow = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(100)"
+    (tmp_path / "typer.py").write_text(slow, encoding="utf-8")
+    search = os.pathsep.join([str(tmp_path), str(REPOSITORY / "src")])
+    done = python("-c", "from bartack_command import main; main()", "run", "hi", PYTHONPATH=search)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize("module", ["bartack", "bartack.cli"])
@@ -240,3 +258,17 @@ def test_a_usage_error_has_exit_status_2_and_keeps_its_hint() -> None:
 
 def test_the_help_of_the_store_option_lists_all_address_forms() -> None:
     assert ADDRESS_FORMS in " ".join(python("-m", "bartack.cli", "show", "--help").stdout.split())
+
+
+def test_an_argument_that_is_not_utf_8_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path / "new.db")
+    (tmp_path / "s.jsonl").write_bytes(b"")
+    assert run(["sessions", "import", str(tmp_path / "s.jsonl"), "--store", store]) == 0
+    capsys.readouterr()
+    assert run(["show", "x\udcff", "--store", store]) == 2
+    assert capsys.readouterr().err.startswith("bartack: An argument is not valid UTF-8.\nhint: ")
+
+
+def test_a_directory_in_place_of_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sessions", "import", str(tmp_path), "--store", str(tmp_path / "new.db")]) == 1
+    assert capsys.readouterr().err == f"bartack: {tmp_path}: Is a directory\nhint: Name a file in it.\n"

@@ -112,6 +112,11 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(home: Path, capsys:
     assert "no records of Claude Code" in captured.err
 
 
+def test_every_file_that_cannot_be_read_is_named(home: Path, capsys: Out) -> None:
+    assert run(["import", "c", "d"]) == 1  # letters of "directory"
+    assert capsys.readouterr().err.splitlines()[:2] == [f"{name}: No such file or directory" for name in "cd"]
+
+
 def test_sessions_can_be_listed_and_searched_by_agent_and_project(home: Path, capsys: Out) -> None:
     assert run(["import", "--all"]) == 0
     capsys.readouterr()

@@ -164,6 +164,12 @@ def test_stdout_has_the_answer_and_nothing_else(shell: Shell) -> None:
     assert ending(entries).status == "completed"
 
 
+def test_a_session_in_memory_cannot_be_continued(shell: Shell) -> None:
+    with provider([["Hello."]]) as server:
+        done = shell.at(server).bartack("hi", "--store", "memory:")
+    assert (done.status, done.stdout, done.stderr) == (0, b"Hello.\n", "")
+
+
 def test_control_characters_of_the_answer_do_not_reach_a_terminal(shell: Shell) -> None:
     with provider([["\x1b]0;title\x07safe\n"]]) as server:
         ours, theirs = pty.openpty()
@@ -655,6 +661,23 @@ def test_a_stopped_run_prints_no_answer_to_a_pipe(shell: Shell) -> None:
     assert (process.returncode, stdout) == (130, b"")
 
 
+def test_a_run_that_was_stopped_cannot_be_resumed(shell: Shell) -> None:
+    with provider([["Half", {"pause": None}]]) as server:
+        process = shell.at(server).start("Hi", "--session", "stopped", "--json")
+        assert process.stdout is not None
+        while b"Half" not in process.stdout.readline():  # without any answer, the prompt would be answered again
+            pass
+        process.terminate()
+        process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 128 + signal.SIGTERM
+        done = shell.bartack("--resume", "stopped")
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr == (
+        "bartack: There is nothing to resume: the last run was stopped.\n"
+        "hint: Continue the session with 'bartack run --session stopped' and another prompt.\n"
+    )
+
+
 def test_a_run_stopped_while_reading_stdin_is_aborted_in_json(shell: Shell) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "bartack.cli", "run", "--json"],
@@ -748,8 +771,8 @@ def test_a_blank_variable_counts_as_not_set(shell: Shell) -> None:
     ("contents", "text"),
     [
         ("model = ", "is not valid TOML"),
-        ("modle = 'x'", "unknown field `modle`"),
-        ('"\\u001b[31mx" = 1', "unknown field `x`"),
+        ("modle = 'x'", "unknown setting 'modle'"),
+        ('"\\u001b[31mx" = 1', "unknown setting 'x'"),
         ("[model_settings]\napi_key = 'x'", "[model_settings] api_key cannot be set"),
     ],
 )

@@ -34,6 +34,8 @@ from bartack.nouns.errors import PartValidationError
         ("run hi --session", "Option '--session' requires an argument.", "'bartack run --help'"),
         ("sessions lst", "Unknown command 'lst' of bartack sessions.", "Did you mean 'bartack sessions list'?"),
         ("sessions show", "Missing argument 'SESSION'.", "'bartack sessions show --help' explains"),
+        ("sessions show --session x", "Unknown option '--session'.", "'bartack sessions show --help' explains"),
+        ("worker --limit x", "Invalid limit 'x'", "'bartack worker --help' explains"),
         ("export x", "Missing option '--to'.", "'bartack export --help' explains"),
         ("completion tcsh", "Invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish'.", "'bartack comp"),
         ("serve --port 99999", "Invalid value for '--port': it must be at most 65535.", "'bartack serve --help'"),

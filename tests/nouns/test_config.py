@@ -80,6 +80,20 @@ def test_a_configuration_with_a_wrong_value_is_rejected(make: Any, path: str) ->
     assert (caught.value.path, caught.value.code) == (path, ErrorCode.INVALID_CONFIG)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LoopConfig(timeout_ms=-1), "timeout_ms: must not be negative, got -1"),
+        (lambda: LoopConfig(max_tool_rounds="x"), "max_tool_rounds: expected an integer, got text"),  # type: ignore[arg-type]
+        (lambda: ModelConfig("m", max_tokens=0), "max_tokens: must be positive"),
+    ],
+)
+def test_the_message_names_the_field_as_python_code_does(make: Any, message: str) -> None:
+    with pytest.raises(PartValidationError) as caught:
+        make()
+    assert caught.value.message == message
+
+
 def test_the_limits_of_the_ranges_are_allowed() -> None:
     config = ModelConfig("m", max_tokens=1, temperature=0, top_p=1)
     assert (config.max_tokens, config.temperature, config.top_p) == (1, 0, 1)

@@ -9,32 +9,41 @@ async with agent.stream("Clean up") as run:
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from bartack.nouns.entries import ApprovalRequired
-from bartack.nouns.errors import NotFound
+from bartack.nouns.errors import ErrorCode, NotFound, PartValidationError
+from bartack.store.requests import check_arguments
 from bartack.tools import Decision
 
 __all__ = ["LiveApprover"]
+
+
+class _Pending(NamedTuple):
+    """A question, and where its decision arrives."""
+
+    request: ApprovalRequired
+    decision: "asyncio.Future[Decision]"
 
 
 class LiveApprover:
     """Waits for each decision without a time limit, unless `Agent(approval_timeout_ms=...)` sets one."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, asyncio.Future[Decision]] = {}
+        self._pending: dict[str, _Pending] = {}
 
-    def expect(self, tool_call_id: str) -> "asyncio.Future[Decision]":
+    def expect(self, request: ApprovalRequired) -> "asyncio.Future[Decision]":
         """Accept a decision about this call from now on, before the question is published."""
-        future = self._pending.get(tool_call_id)
-        if future is None:
-            future = self._pending[tool_call_id] = asyncio.get_running_loop().create_future()
-        return future
+        known = self._pending.get(request.tool_call_id)
+        if known is None:
+            known = _Pending(request, asyncio.get_running_loop().create_future())
+            self._pending[request.tool_call_id] = known
+        return known.decision
 
     async def decide(self, request: ApprovalRequired) -> Decision:
         """The decision, once it has been made."""
         try:
-            return await self.expect(request.tool_call_id)
+            return await self.expect(request)
         finally:
             self._pending.pop(request.tool_call_id, None)
 
@@ -44,9 +53,10 @@ class LiveApprover:
             self._pending.pop(tool_call_id, None)
 
     def approve(self, tool_call_id: str, *, arguments: dict[str, Any] | None = None, **details: Any) -> None:
-        """Let the call run, with other arguments if given. `NotFound` if it is not awaiting approval.
+        """Let the call run, with other arguments if given.
 
-        `details` are the other fields of `Decision`.
+        `NotFound` if it is not awaiting approval, `PartValidationError` if its tool does not accept the arguments; the
+        call then still waits. `details` are the other fields of `Decision`.
         """
         self.resolve(
             tool_call_id, Decision("approve" if arguments is None else "modify_args", arguments=arguments, **details)
@@ -57,8 +67,14 @@ class LiveApprover:
         self.resolve(tool_call_id, Decision("deny", **details))
 
     def resolve(self, tool_call_id: str, decision: Decision) -> None:
-        """Make any decision. `NotFound` if the call is not awaiting approval."""
-        future = self._pending.get(tool_call_id)
-        if future is None or future.done():
+        """Make any decision; raises as `approve` does."""
+        known = self._pending.get(tool_call_id)
+        if known is None or known.decision.done():
             raise NotFound(f"Call {tool_call_id!r} is not awaiting approval.")
-        future.set_result(decision)
+        if decision.arguments is not None:
+            try:
+                check_arguments(known.request, decision.arguments)
+            except PartValidationError as error:
+                if error.code is not ErrorCode.MISSING_DEPENDENCY:  # the tool itself checks them, when it runs
+                    raise
+        known.decision.set_result(decision)

@@ -100,7 +100,7 @@ def publish_question(context: RunContext, question: ApprovalRequired) -> None:
     """Publish an event for a call that needs approval."""
     approver = context.settings.tools.approver
     if isinstance(approver, LiveApprover):
-        approver.expect(question.tool_call_id)
+        approver.expect(question)
     context.channel.put(ApprovalRequested(question))
 
 

@@ -26,16 +26,16 @@ def load_attachment(path: Path) -> Image | FileRef:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _invalid(name, f"{error.strerror}") from error
+        raise not_attached(name, f"{error.strerror}") from error
     if len(data) > MAX_BYTES:
-        raise _invalid(name, f"larger than {MAX_BYTES // 1_000_000} MB")
+        raise not_attached(name, f"larger than {MAX_BYTES // 1_000_000} MB")
     if not data:
-        raise _invalid(name, "the file is empty")
+        raise not_attached(name, "the file is empty")
     kind = type_of_data(data)
     if kind is not None:
         return Image(kind, data=data) if kind.startswith("image/") else FileRef.from_bytes(data, name, mime_type=kind)
     if not _is_text(data):
-        raise _invalid(name, "unsupported file type")
+        raise not_attached(name, "unsupported file type")
     return FileRef(name, mime_type=_TEXTS.get(path.suffix.lower(), "text/plain"), data=data, size=len(data))
 
 
@@ -59,6 +59,7 @@ def _is_text(data: bytes) -> bool:
     return b"\0" not in data
 
 
-def _invalid(name: str, problem: str) -> PartValidationError:
+def not_attached(name: str, problem: str) -> PartValidationError:
+    """The error for a file that cannot be sent to a model."""
     error = PartValidationError(f"Cannot attach {name}: {problem}.", path="--attach", code=ErrorCode.INVALID_CONFIG)
-    return with_hint(error, "--attach takes images (PNG, JPEG, GIF, WebP), PDFs and UTF-8 text files.")
+    return with_hint(error, "Images (PNG, JPEG, GIF, WebP), PDFs and UTF-8 text files can be attached.")

@@ -2,10 +2,12 @@
 
 `CheckpointRuntime` keeps the old content under its digest in the user's data folder, and stores the digests before and
 after with the result of the call. The session itself thus records what was changed, and any later process can undo it.
-A file that has changed since, by the user or a command, is never overwritten.
+A change that the user or a command made is never undone: a file that has changed since is left alone, and one that was
+changed in between is restored as it was after that.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -16,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from bartack.app.file_changes import counts, diff_rows
+from bartack.app.safe_text import safe_line
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import ToolError
 from bartack.nouns.messages import Message
@@ -41,7 +44,7 @@ class Restored(NamedTuple):
     """The outcome for one file."""
 
     path: str
-    outcome: Literal["restored", "deleted", "unchanged", "changed since", "no longer kept"]
+    outcome: Literal["restored", "deleted", "unchanged", "in part", "changed since", "no longer kept", "not writable"]
 
 
 class CheckpointFolder:
@@ -55,7 +58,7 @@ class CheckpointFolder:
         digest = sha256(data).hexdigest()
         path = self._folder / digest
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = path.with_suffix(".new")
+        draft = path.with_suffix(f".{secrets.token_hex(4)}.new")  # two files of the same content may be kept at once
         draft.write_bytes(data)
         draft.replace(path)
         return digest
@@ -142,32 +145,51 @@ def checkpoints_in(entries: Iterable[Entry]) -> list[Checkpoint]:
 
 
 def restore(directory: SandboxedDirectory, kept: CheckpointFolder, points: Sequence[Checkpoint]) -> list[Restored]:
-    """Give every file the content that it had before the first of these changes."""
-    first: dict[str, Checkpoint] = {}
+    """Give every file the content that it had before the first of these changes, or after the last change between them
+    that someone else made."""
+    spans: dict[str, _Span] = {}
     for point in points:
-        known = first.get(point.path, point)
-        first[point.path] = Checkpoint(point.path, known.before, point.after)
-    return [_restored(directory, kept, point) for point in first.values()]
+        known = spans.get(point.path)
+        if known is None:
+            spans[point.path] = _Span(point, is_whole=True)
+        elif point.before == known.point.after:
+            spans[point.path] = _Span(Checkpoint(point.path, known.point.before, point.after), known.is_whole)
+        else:
+            spans[point.path] = _Span(point, is_whole=False)
+    return [_restored(directory, kept, span) for span in spans.values()]
 
 
-def _restored(directory: SandboxedDirectory, kept: CheckpointFolder, point: Checkpoint) -> Restored:
+class _Span(NamedTuple):
+    """Successive changes of a file as one, and whether they are all that there were."""
+
+    point: Checkpoint
+    is_whole: bool
+
+
+def _restored(directory: SandboxedDirectory, kept: CheckpointFolder, span: _Span) -> Restored:
+    point = span.point
     try:
         now = _read(directory, point.path)
     except ToolError:
         return Restored(point.path, "changed since")
     digest = None if now is None else sha256(now).hexdigest()
     if digest == point.before:
-        return Restored(point.path, "unchanged")
+        return Restored(point.path, "unchanged" if span.is_whole else "in part")
     if digest != point.after:
         return Restored(point.path, "changed since")
-    if point.before is None:
-        directory.remove(point.path)
-        return Restored(point.path, "deleted")
-    data = kept.content(point.before)
-    if data is None:
+    data = None if point.before is None else kept.content(point.before)
+    if point.before is not None and data is None:
         return Restored(point.path, "no longer kept")
-    directory.replace(point.path, data)
-    return Restored(point.path, "restored")
+    try:
+        if data is None:
+            directory.remove(point.path)
+        else:
+            directory.replace(point.path, data)
+    except ToolError:
+        return Restored(point.path, "not writable")
+    if not span.is_whole:
+        return Restored(point.path, "in part")
+    return Restored(point.path, "deleted" if data is None else "restored")
 
 
 def restored_text(found: Sequence[Restored]) -> str:
@@ -175,12 +197,14 @@ def restored_text(found: Sequence[Restored]) -> str:
     sentences = {
         "restored": "Restored: {}.",
         "deleted": "Deleted, as they were new: {}.",
+        "in part": "Restored as of the last change that write_file and edit_file did not make: {}.",
         "changed since": "Not restored, as they have been changed since: {}.",
         "no longer kept": "Not restored, as their content is no longer kept: {}.",
+        "not writable": "Not restored, as they cannot be written: {}.",
     }
     texts = []
     for outcome, sentence in sentences.items():
-        paths = [one.path for one in found if one.outcome == outcome]
+        paths = [safe_line(one.path) for one in found if one.outcome == outcome]
         if paths:
             texts.append(sentence.format(", ".join(paths)))
     return " ".join(texts)

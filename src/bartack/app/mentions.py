@@ -1,25 +1,32 @@
 """Files that a prompt mentions: `@path` in a text in, parts of a message out.
 
 `@src/app.py` attaches a file, `@src/app.py:10-20` some of its lines, `@src/` the names in a directory, and `@"my file"`
-a path with spaces. A path that does not exist is left as it is: @ also starts decorators and user names.
+or `@'my file'` a path with spaces. A path that does not exist stays as it is: @ also starts decorators and user names.
+
+A name that is not UTF-8 is written and found with U+FFFD for each byte that is not.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
-from bartack.app.attachments import load_attachment
+from bartack.app.attachments import load_attachment, not_attached
 from bartack.app.safe_text import valid_text
 from bartack.nouns.parts import ContentPart, FileRef
 
-_MENTION = re.compile(r'(?:(?<=\s)|^)@(?:"([^"\n]+)"|([^\s"]+))')
+_MENTION = re.compile(r"""(?:(?<=\s)|^)@(?:(?:"([^"\n]+)"|'([^'\n]+)')(:\d+(?:-\d+)?)?|([^\s"]+))""")
 _RANGE = re.compile(r"(.+?):(\d+)(?:-(\d+))?")
 _TRAILING = ".,;:!?)]}'"  # punctuation after a mention, unless the path has it
+_MAX_TEXT = 4_000_000  # bytes of a text; no model reads more
 _MAX_NAMES = 500  # in a directory
 _SKIPPED = {".git", "node_modules", "__pycache__", ".venv"}
 _MAX_COMPLETIONS = 100
+_MIN_SEARCHED, _MAX_SEARCHED = 2, 20_000  # characters typed before subdirectories are searched, and files looked at
 
 
 class Mention(NamedTuple):
@@ -35,7 +42,8 @@ def mentions(text: str, directory: Path) -> list[Mention]:
     """The files and directories that a text mentions, each once."""
     found: dict[Mention, None] = {}
     for match in _MENTION.finditer(text):
-        mention = _resolved(match[1] or match[2], directory)
+        quoted, lines = match[1] or match[2], match[3] or ""
+        mention = _resolved(match[4] if quoted is None else quoted + lines, directory)
         if mention is not None:
             found[mention] = None
     return list(found)
@@ -59,21 +67,37 @@ def _resolved(word: str, directory: Path) -> Mention | None:
 def _path(word: str, directory: Path) -> Path | None:
     try:
         path = directory / Path(word).expanduser()
-        return path if path.exists() else None
+        return path if path.exists() else _shown_as(path)
     except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
         return None
+
+
+def _shown_as(path: Path) -> Path | None:
+    """The only path that is shown like this one."""
+    if "\ufffd" not in path.name:
+        return None
+    found = [one for one in path.parent.iterdir() if valid_text(one.name) == path.name]
+    return found[0] if len(found) == 1 else None
 
 
 def attached(mention: Mention) -> ContentPart:
     """The content of a mention. Raises `PartValidationError` if it cannot be sent to a model."""
     if mention.path.is_dir():
-        return _text_file(f"{mention.name.rstrip('/')}/", "\n".join(_names(mention.path)))
+        return _text_file(f"{mention.name.rstrip('/')}/", "\n".join(_names(mention)))
+    if not mention.path.is_file():  # reading a pipe or a device may never end
+        raise not_attached(mention.name, "it is neither a file nor a directory")
     part = load_attachment(mention.path)
-    if mention.first is None or not isinstance(part, FileRef) or not (part.mime_type or "").startswith("text/"):
+    if not isinstance(part, FileRef) or not (part.mime_type or "").startswith("text/"):
         return part
-    last = max(mention.first, mention.last or mention.first)
-    lines = (part.data or b"").decode("utf-8", "replace").splitlines()[max(mention.first - 1, 0) : last]
-    return _text_file(mention.name, "\n".join(lines) or "(no such lines)")
+    if mention.first is not None:
+        last = max(mention.first, mention.last or mention.first)
+        text = (part.data or b"").decode("utf-8", "replace").removesuffix("\n")
+        lines = text.split("\n")[max(mention.first - 1, 0) : last]
+        part = _text_file(mention.name, "\n".join(lines) if lines else "(no such lines)")
+    size = len(part.data or b"")
+    if size > _MAX_TEXT:
+        raise not_attached(mention.name, f"{size / 1e6:.0f} MB are more than a model can read; choose some lines")
+    return part
 
 
 def _text_file(name: str, text: str) -> FileRef:
@@ -85,8 +109,12 @@ def command_output_part(command: str, output: str) -> ContentPart:
     return _text_file(f"$ {' '.join(command.split())}", output or "(no output)")
 
 
-def _names(directory: Path) -> Iterator[str]:
-    names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in directory.iterdir())
+def _names(mention: Mention) -> Iterator[str]:
+    try:
+        entries = list(mention.path.iterdir())
+    except OSError as error:
+        raise not_attached(mention.name, f"{error.strerror}") from error
+    names = sorted(valid_text(f"{path.name}/" if path.is_dir() else path.name) for path in entries)
     yield from names[:_MAX_NAMES]
     if len(names) > _MAX_NAMES:
         yield f"[{len(names) - _MAX_NAMES} more]"
@@ -96,7 +124,10 @@ def _names(directory: Path) -> Iterator[str]:
 
 
 def completions(typed: str, directory: Path) -> list[str]:
-    """The paths that a mention may continue to; `typed` is what follows the @ so far. Directories end in a slash."""
+    """The paths that a mention may continue to; `typed` is what follows the @ so far. Directories end in a slash.
+
+    The start of a name also finds files in the directories below.
+    """
     folder, _, start = typed.rpartition("/")
     where = _path(f"{folder}/" if folder or typed.startswith("/") else ".", directory)
     if where is None or not where.is_dir():
@@ -107,18 +138,41 @@ def completions(typed: str, directory: Path) -> list[str]:
         return []
     prefix = f"{folder}/" if "/" in typed else ""
     found = [
-        f"{prefix}{path.name}/" if path.is_dir() else f"{prefix}{path.name}"
+        valid_text(f"{prefix}{path.name}/" if path.is_dir() else f"{prefix}{path.name}")
         for path in entries
-        if path.name.lower().startswith(start.lower())
-        and path.name not in _SKIPPED
-        and (start.startswith(".") or not path.name.startswith("."))
+        if _is_offered(path.name, start)
     ]
-    return found[:_MAX_COMPLETIONS]
+    below = _files_below(directory, start) if len(start) >= _MIN_SEARCHED and not prefix else iter(())
+    return [*found, *islice(below, _MAX_COMPLETIONS)][:_MAX_COMPLETIONS]
+
+
+def _is_offered(name: str, start: str) -> bool:
+    """Hidden files only if the dot was typed."""
+    is_hidden = name.startswith(".") and not start.startswith(".")
+    return name.lower().startswith(start.lower()) and name not in _SKIPPED and not is_hidden
+
+
+def _files_below(directory: Path, start: str) -> Iterator[str]:
+    """The files in subdirectories whose names start like this, as far as they are found quickly."""
+    seen = 0
+    for place, folders, names in os.walk(directory):
+        folders[:] = sorted(name for name in folders if _is_offered(name, ""))
+        seen += len(names)
+        if seen > _MAX_SEARCHED:
+            return
+        if place != str(directory):
+            yield from (
+                valid_text(str(Path(place, name).relative_to(directory)))
+                for name in sorted(names)
+                if _is_offered(name, start)
+            )
 
 
 def as_mention(path: str) -> str:
     """How a path is mentioned."""
-    return f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
+    if not re.search(r"""[\s"]""", path):
+        return f"@{path}"
+    return f"@'{path}'" if '"' in path else f'@"{path}"'
 
 
 def pasted_text(pasted: str, directory: Path) -> str:
@@ -138,10 +192,15 @@ def dropped(pasted: str, directory: Path) -> str | None:
         words = shlex.split(text)
     except ValueError:
         return None
-    paths = [re.sub(r"^file://(?:localhost)?(?=/)", "", word) for word in words]
+    paths = [_without_scheme(word) for word in words]
     if not paths or not all(path.startswith(("/", "~")) and _path(path, directory) is not None for path in paths):
         return None
     return " ".join(as_mention(_relative(path, directory)) for path in paths)
+
+
+def _without_scheme(word: str) -> str:
+    path = re.sub(r"^file://(?:localhost)?(?=/)", "", word)
+    return path if path == word else unquote(path)
 
 
 def _relative(path: str, directory: Path) -> str:

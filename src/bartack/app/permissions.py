@@ -39,13 +39,24 @@ _BLANK = re.compile(r"[ \t]+")
 # Programs that execute their arguments. A rule for one of these as a prefix would allow anything.
 _RUNNERS = frozenset(
     """
-    sh bash dash zsh ksh fish env sudo doas su xargs eval exec command builtin nohup nice time timeout setsid stdbuf
-    script watch ssh parallel find awk gawk sed perl ruby node deno bun php lua python python3 npx uvx pipx busybox
-    source . osascript powershell pwsh docker podman kubectl strace gdb vi vim nvim emacs ed ex tee
+    sh bash dash zsh ksh fish env sudo doas su xargs eval exec command builtin nohup nice ionice time timeout setsid
+    stdbuf chroot unshare flock taskset script expect screen tmux watch entr at batch crontab ssh parallel find fd awk
+    gawk mawk sed perl ruby irb node tsx ts-node deno bun php lua tclsh R Rscript julia java python python3 ipython npx
+    pnpx bunx uvx pipx busybox source . osascript powershell pwsh docker podman kubectl strace ltrace gdb lldb vi vim
+    nvim emacs ed ex less more man tee tar rsync sqlite psql mysql
     """.split()  # noqa: SIM905 - a list of words
 )
 # Programs that destroy, for which only exact commands are offered.
-_DESTROYERS = frozenset("rm rmdir mv dd chmod chown ln kill killall pkill shutdown reboot mkfs truncate shred".split())  # noqa: SIM905
+_DESTROYERS = frozenset(
+    "rm rmdir mv cp dd install chmod chown ln kill killall pkill shutdown reboot mkfs truncate shred".split()  # noqa: SIM905
+)
+# Programs whose options before the subcommand decide what it does, such as `git -c alias.x=!sh x`.
+_WITH_SUBCOMMANDS = frozenset("git hg svn gh npm pnpm yarn cargo go uv poetry pdm hatch pip gem bundle brew".split())  # noqa: SIM905
+# Subcommands that run what follows them, or destroy.
+_WIDE_SUBCOMMANDS = frozenset(("run", "exec", "dlx", "x", "tool", "tx"))
+_GIT_CHANGES = "bisect checkout clean config filter-branch push rebase reset restore rm submodule"
+_DESTROYING = {"git": frozenset(_GIT_CHANGES.split())}
+_WORD = re.compile(r"[\w\-./:,+@%^=]+")
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 
 
@@ -108,13 +119,26 @@ def plain_words(command: str) -> list[str] | None:
 def suggested_prefix(command: str) -> str | None:
     """The words that a rule for commands like this one would start with; None if such a rule would cover too much."""
     words = plain_words(command)
-    if words is None or not all(re.fullmatch(r"[\w\-./:,+@%^=]+", word) for word in words[:2]):
+    if words is None or not all(map(_WORD.fullmatch, words[:2])):
         return None
     program = PurePosixPath(words[0]).name
-    if program.rstrip("0123456789.") in _RUNNERS | _DESTROYERS or program in _RUNNERS:
+    if _runs_or_destroys(program):
         return None
-    has_subcommand = len(words) > 1 and _SUBCOMMAND.fullmatch(words[1])
-    return " ".join(words[:2]) if has_subcommand else words[0]
+    if len(words) == 1 or not _SUBCOMMAND.fullmatch(words[1]):
+        return None if program in _WITH_SUBCOMMANDS else words[0]
+    if words[1] in _DESTROYING.get(program, ()):
+        return None
+    if words[1] not in _WIDE_SUBCOMMANDS:
+        return " ".join(words[:2])
+    # `uv run pytest`: what is run counts.
+    inner = words[2] if len(words) > 2 else ""
+    return " ".join(words[:3]) if _WORD.fullmatch(inner) and not _runs_or_destroys(inner) else None
+
+
+def _runs_or_destroys(program: str) -> bool:
+    """Whether a prefix for this program would cover everything, or what cannot be undone."""
+    name = PurePosixPath(program).name
+    return name in _RUNNERS or name.rstrip("0123456789.") in _RUNNERS | _DESTROYERS or name.startswith("-")
 
 
 class Choice(NamedTuple):

@@ -22,10 +22,12 @@ Each user interface reads its flags and the environment itself; `setting` adds t
 """
 
 import os
+import re
 import tomllib
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -88,12 +90,23 @@ def settings_file() -> SettingsFile:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _invalid(path, f"is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise _invalid(path, f"is invalid: {error}") from error
+        raise _invalid(path, *_explained(str(error))) from error
 
 
-def _invalid(path: Path, problem: str) -> BartackError:
+def _invalid(path: Path, problem: str, hint: str = "") -> BartackError:
     error = BartackError(f"The configuration file {path} {problem}.", code=ErrorCode.INVALID_CONFIG)
-    return with_hint(error, "Fix or delete it, or point BARTACK_CONFIG at another file.")
+    return with_hint(error, f"{hint}Fix or delete it, or point BARTACK_CONFIG at another file.")
+
+
+def _explained(error: str) -> tuple[str, str]:
+    """What msgspec says about the file, for people who do not know its types, and a hint."""
+    if found := re.fullmatch(r"Object contains unknown field `(.*)`", error, re.DOTALL):
+        close = get_close_matches(found[1], Settings.__struct_fields__, n=1)
+        return f"has an unknown setting '{found[1]}'", f"Did you mean {close[0]!r}? " if close else ""
+    if found := re.fullmatch(r"Invalid enum value (.*) - at `\$\.(\w+)`", error, re.DOTALL):
+        values = ", ".join(get_args(get_type_hints(Settings)[found[2]]))
+        return f"has an invalid value for {found[2]}, {found[1]}", f"Use one of {values}. "
+    return f"is invalid: {error}", ""
 
 
 def setting(name: str, given: T | None) -> T | None:

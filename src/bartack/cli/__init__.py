@@ -6,6 +6,7 @@ install. Only libraries of our extras are reported this way; any other ImportErr
 """
 
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from typing import NoReturn
@@ -26,6 +27,8 @@ def main() -> NoReturn:
         sys.exit(2)
     guard_stdout()
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see bartack_command.py
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         for library in _ALWAYS_NEEDED:
             if find_spec(library) is None:
                 raise ModuleNotFoundError(name=library)

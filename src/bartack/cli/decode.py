@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from bartack.app.safe_text import valid_text
 from bartack.cli.options import new_app
 from bartack.cli.output import note, print_json
 from bartack.formats import FORMATS, decoder, guess_format
@@ -51,7 +52,7 @@ def decode(
             stamped = []
             failure = _failure(error)
             note(f"bartack: {path}: {failure['message']}")
-            print_json({"file": str(path), "message": None, "error": failure})
+            print_json({"file": valid_text(str(path)), "message": None, "error": failure})
         else:
             _show(path, stamped, as_deltas=deltas)
         all_done &= bool(stamped) and isinstance(stamped[-1].delta, Done)
@@ -72,20 +73,22 @@ def _stamped(path: Path, format: str | None, framing: FramingName | None) -> lis
             code=ErrorCode.INVALID_CONFIG,
         )
     reader = decoder(format, framing=framing)
-    return DeltaStamper(path.name).stamp([*reader.receive_data(body), *reader.receive_eof()], now)
+    return DeltaStamper(valid_text(path.name)).stamp([*reader.receive_data(body), *reader.receive_eof()], now)
 
 
 def _show(path: Path, stamped: list[MessageDelta], *, as_deltas: bool) -> None:
     if as_deltas:
         for delta in stamped:
-            print_json({"file": str(path), **dump(delta)})
+            print_json({"file": valid_text(str(path)), **dump(delta)})
         return
     assembler = MessageAssembler()
     for delta in stamped:
         assembler.consume(delta)
     error = assembler.get_error()
     message = dump(assembler.build_final_message()) if error is None else None
-    print_json({"file": str(path), "message": message, "error": None if error is None else dump(error)["payload"]})
+    print_json(
+        {"file": valid_text(str(path)), "message": message, "error": None if error is None else dump(error)["payload"]}
+    )
 
 
 def _failure(error: BartackError | OSError) -> Any:

@@ -82,13 +82,29 @@ def run(words: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int
     except Exception as error:  # the outermost level: every other error is reported here
         if debug:
             raise
-        _report(error_text(error), error_hint(error) or _hint_for(error))
-        return getattr(error, "exit_status", 1)
+        if _is_encoding(error) and not all(map(_is_text, words)):
+            _report("An argument is not valid UTF-8.", "Check the characters of each argument, and the locale (LANG).")
+            return 2
+        status = getattr(error, "exit_status", 1)
+        explained = f"'bartack {kept[0]} --help' explains the arguments." if status == 2 else None
+        _report(error_text(error), error_hint(error) or explained or _hint_for(error))
+        return status
+
+
+def _is_encoding(error: Exception) -> bool:
+    return isinstance(error, UnicodeEncodeError) or isinstance(error.__cause__, UnicodeEncodeError)
+
+
+def _is_text(word: str) -> bool:
+    """Python reads the bytes of an argument that are not UTF-8 as surrogates."""
+    return word.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in word)
 
 
 def _hint_for(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         return "Check the path; a relative one starts at the current directory."
+    if isinstance(error, IsADirectoryError) and error.filename:
+        return "Name a file in it."
     if isinstance(error, PermissionError) and error.filename:
         return "Check the permissions of the file and its folder."
     return "Re-run with --debug for a traceback."

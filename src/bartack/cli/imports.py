@@ -109,7 +109,8 @@ class _Failures:
         failure = path, error_text(error)
         if failure not in self.found:
             self.found[failure] = None
-            text = failure[1] if str(path) in failure[1] else f"{path}: {failure[1]}"
+            has_path = isinstance(error, BartackError) and str(path) in failure[1]
+            text = failure[1] if has_path else f"{path}: {failure[1]}"
             note(text)
 
 

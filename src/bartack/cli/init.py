@@ -44,6 +44,15 @@ TEMPLATE = """\
 # Show the model's thinking in full instead of a summary.
 # thinking = true
 
+# How a chat is shown: "full", "plain" (only appends text) or "screen-reader" (plain, with words instead of symbols).
+# display = "plain"
+
+# The colors of a chat: "auto", "light", "high-contrast" or "mono".
+# theme = "light"
+
+# How a chat calls you when it waits for you: "bell", "desktop" or "off".
+# notify = "desktop"
+
 # Send traces and metrics to an OpenTelemetry collector, as --otel does.
 # otel = true
 

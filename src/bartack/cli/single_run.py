@@ -136,6 +136,7 @@ class _SingleRun:
             raise
         if self._signal is not None and (self.result is None or self.result.status is AgentStatus.ABORTED):
             return 128 + self._signal
+        self._raise_if_nothing_to_resume(job)
         self._raise_failure(job.setup.model)
         return 0
 
@@ -180,7 +181,7 @@ class _SingleRun:
         if job.continue_latest:
             return await latest_session_here(store)
         session = await ensure_session(store, job.session, prompt=job.prompt, program="bartack run")
-        if job.session is None:
+        if job.session is None and job.setup.address.kind != "memory":
             command = f"bartack run{store_flag(job.setup.address)} --session {session} ..."
             self._session_note = f"session {session}; continue with: {command}"
         return session
@@ -189,6 +190,14 @@ class _SingleRun:
         """Print how to continue a session that the user did not name."""
         if self._session_note is not None:
             self._output.note(self._session_note, is_dim=True)
+
+    def _raise_if_nothing_to_resume(self, job: Job) -> None:
+        assert self._run is not None
+        assert self.result is not None
+        if self._run.status is AgentStatus.IDLE and self.result.status is AgentStatus.ABORTED:
+            self.failed = Failed(ErrorCode.ABORTED, "There is nothing to resume: the last run was stopped.")
+            hint = f"Continue the session with 'bartack run --session {job.resume}' and another prompt."
+            raise with_hint(AgentError(self.failed.message or "", code=ErrorCode.ABORTED), hint)
 
     def _raise_failure(self, model: Model) -> None:
         result, last = self.result, self._last_failure

@@ -54,7 +54,8 @@ def usage_report(error: typer.TyperException, name: str) -> UsageReport:
     message = " ".join(error.format_message().split())
     option = getattr(error, "option_name", None)
     if option is not None and message.startswith("No such option"):
-        known = [name for one in context.command.get_params(context) for name in one.opts] if context else []
+        params = context.command.get_params(context) if context else []
+        known = [name for one in params for name in one.opts if name.startswith("-")]  # not those of arguments
         close = get_close_matches(option, known, n=1, cutoff=0.7)
         return UsageReport(f"Unknown option {option!r}.", f"Did you mean {close[0]!r}?" if close else help_hint)
     if found := _EXTRA.match(message):

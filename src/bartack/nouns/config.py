@@ -39,11 +39,11 @@ class _Config(Noun, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for path, problem in wrong_types(self):
-            raise _invalid(_json_path(path), problem, self.rule)
+            raise _invalid(_json_path(path), f"{path.removeprefix('$.')}: {problem}", self.rule)
         for name in self.not_negative:
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise _invalid(_json_path(f"$.{name}"), f"must not be negative, got {value}", self.rule)
+                raise _invalid(_json_path(f"$.{name}"), f"{name}: must not be negative, got {value}", self.rule)
 
 
 class CacheConfig(_Config, frozen=True):
@@ -93,18 +93,18 @@ class ModelConfig(_ModelSettings, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(bool(self.model_id), "modelId", "must not be empty")
-        for key, number in (("temperature", self.temperature), ("topP", self.top_p)):
+        _require(bool(self.model_id), "model_id", "must not be empty")
+        for key, number in (("temperature", self.temperature), ("top_p", self.top_p)):
             # Not `math.isfinite`, which raises for an integer beyond the range of a float.
             _require(number is None or abs(number) <= sys.float_info.max, key, "must be a finite number")
-        _require(self.max_tokens is None or self.max_tokens > 0, "maxTokens", "must be positive")
+        _require(self.max_tokens is None or self.max_tokens > 0, "max_tokens", "must be positive")
         _require(self.temperature is None or self.temperature >= 0, "temperature", "must not be negative")
-        _require(self.top_p is None or 0 <= self.top_p <= 1, "topP", "must be between 0 and 1")
+        _require(self.top_p is None or 0 <= self.top_p <= 1, "top_p", "must be between 0 and 1")
 
 
-def _require(condition: bool, key: str, claim: str) -> None:
+def _require(condition: bool, name: str, claim: str) -> None:
     if not condition:
-        raise _invalid(f"$.{key}", f"{key} {claim}", ModelConfig.rule)
+        raise _invalid(_json_path(f"$.{name}"), f"{name}: {claim}", ModelConfig.rule)
 
 
 def _invalid(path: str, problem: str, rule: str) -> PartValidationError:

@@ -44,6 +44,7 @@ from bartack.store.session_store import SessionStore, Tail, next_entries
 
 __all__ = [
     "ThinkingLevel",
+    "check_arguments",
     "check_decision",
     "decide",
     "deferred_calls",
@@ -337,14 +338,22 @@ def check_decision(store: SessionStore, state: RunState, tool_call_id: str, deci
     if question.expires_at is not None and question.expires_at <= store.environment.now():
         raise Conflict(f"The approval of call {tool_call_id!r} expired at {question.expires_at:%Y-%m-%d %H:%M:%S} UTC.")
     fact = decided_fact(question, decision)
-    if decision.decision == "modify_args" and question.parameters is not None:
-        try:
-            argument_check(question.parameters)(fact.arguments or {})
-        except ToolError as error:
-            if error.code is ErrorCode.MISSING_DEPENDENCY:
-                raise PartValidationError(error.message, path="$.arguments", code=error.code) from error
-            raise PartValidationError(f"Invalid arguments: {error.message}", path="$.arguments") from error
+    if decision.decision == "modify_args":
+        check_arguments(question, fact.arguments or {})
     return fact
+
+
+def check_arguments(question: ApprovalRequired, arguments: dict[str, Any]) -> None:
+    """Raise `PartValidationError` if the tool in question does not accept these arguments, or they cannot be checked
+    because a library is missing."""
+    if question.parameters is None:
+        return
+    try:
+        argument_check(question.parameters)(arguments)
+    except ToolError as error:
+        if error.code is ErrorCode.MISSING_DEPENDENCY:
+            raise PartValidationError(error.message, path="$.arguments", code=error.code) from error
+        raise PartValidationError(f"Invalid arguments: {error.message}", path="$.arguments") from error
 
 
 def _as_message(message: Message | str) -> Message:

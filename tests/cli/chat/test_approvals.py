@@ -76,7 +76,11 @@ def test_arguments_can_be_edited(tmp_path: Path) -> None:
         chat.wait_for("Not a valid JSON object")
         chat.wait_for(lambda seen: seen.split("JSON object")[-1].count("theirs") == 1)
         chat.key("BSpace", "C-u")
-        chat.say('  "text": "mine"}')
+        chat.say('  "text": 3}')
+        chat.wait_for("Invalid arguments:")
+        chat.wait_for(lambda seen: seen.split("Invalid arguments:")[-1].count('"text": 3}') == 1)
+        chat.key("BSpace", "BSpace")
+        chat.say('"mine"}')
         chat.wait_for("Edited.")
         assert (here.project / "a.txt").read_text() == "mine"
 
@@ -105,9 +109,9 @@ def test_always_allows_this_tool_without_asking_again(tmp_path: Path) -> None:
         assert "asks first" in next(line for line in lines if line.startswith("run_command"))
 
 
-def test_q_and_ctrl_c_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
+def test_q_ctrl_c_and_esc_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
     calls = [writes("1.txt", "one"), writes("2.txt", "two")]
-    with scene(tmp_path, calls, calls, ["Fine."]) as here, here.chat() as chat:
+    with scene(tmp_path, calls, calls, calls, ["Fine."]) as here, here.chat() as chat:
         chat.wait_for_prompt()
         answered(chat, "write", "q", "Stopped.")
         chat.say("write again")
@@ -115,10 +119,19 @@ def test_q_and_ctrl_c_stop_the_answer_and_all_its_calls(tmp_path: Path) -> None:
         chat.key("C-c")
         chat.wait_for(lambda seen: seen.count("Stopped.") == 2)
         chat.wait_for_prompt()
+        chat.say("and again")
+        chat.wait_for(is_asking)
+        chat.say("a")
+        chat.wait_for(is_offering_rules)
+        chat.key("Escape")  # back to the question
+        chat.wait_for(is_asking)
+        chat.key("Escape")
+        chat.wait_for(lambda seen: seen.count("Stopped.") == 3, whole=True)
+        chat.wait_for_prompt()
         chat.say("never mind")
         chat.wait_for("Fine.")
         assert list(here.project.iterdir()) == []
-        assert len(results(here)) == 4  # every call has a result, as providers require
+        assert len(results(here)) == 6  # every call has a result, as providers require
 
 
 def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
@@ -142,3 +155,39 @@ def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
         chat.wait_for("You said yes.")
         assert list(here.project.iterdir()) == []
         assert here.user_texts() == ["write", "yes, yes"]
+
+
+def test_a_question_waits_for_the_changes_before_it(tmp_path: Path) -> None:
+    """The second diff is what the second call does after the first one."""
+    calls = [writes("a.txt", "one\n"), writes("a.txt", "two\n")]
+    with scene(tmp_path, calls, ["Both."]) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("write")
+        assert "a.txt  new file" in chat.wait_for(is_asking)
+        chat.say("y")
+        seen = chat.wait_for(lambda seen: is_asking(seen) and seen.count("stop:") == 2)
+        assert "Created a.txt" in seen
+        assert "overwrites the file, +1 -1" in seen
+        chat.say("n")
+        chat.wait_for("Both.")
+        assert (here.project / "a.txt").read_text() == "one\n"
+
+
+def test_a_question_waits_for_a_command_that_runs_without_asking(tmp_path: Path) -> None:
+    command: Step = {"call": "run_command", "arguments": {"command": "echo generated > a.txt"}}
+    script: tuple[list[Step], ...] = ([command], ["First."], [command, writes("a.txt", "mine\n")], ["Second."])
+    with scene(tmp_path, *script) as here, here.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("run it")
+        chat.wait_for(is_asking)
+        chat.say("a")
+        chat.wait_for(is_offering_rules)
+        chat.say("1")
+        chat.wait_for("First.")
+        chat.wait_for_prompt()
+        (here.project / "a.txt").unlink()
+        chat.say("again, and write")
+        assert "- generated" in chat.wait_for(lambda seen: is_asking(seen) and "write_file" in seen)
+        chat.say("y")
+        chat.wait_for("Second.")
+        assert (here.project / "a.txt").read_text() == "mine\n"

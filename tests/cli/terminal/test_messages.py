@@ -152,3 +152,21 @@ def test_symbols_that_the_output_cannot_encode_are_replaced(encoding: str, tmp_p
         )
         show_request(console, ApprovalRequired("c1", "look", {"é": "✓"}))
     assert "- item" in (tmp_path / "out").read_text(encoding=encoding)
+
+
+def test_a_change_of_nothing_but_white_space_is_visible() -> None:
+    text = change_text(FileChange("Makefile", "all:\n        make\n\trm x\nend\n", "all:\n\tmake\n\trm y\nend  \n"))
+    assert "2 -         make\n" in text
+    assert "2 + \\tmake\n" in text
+    assert "3 -     rm x\n" in text  # the text differs too
+    assert "4 - end\n" in text
+    assert "4 + end\\x20\\x20\n" in text
+
+
+def test_the_rest_of_a_long_line_cannot_be_taken_for_another_row() -> None:
+    long = "x" * 34 + "  3 - not a row"
+    console = console_of(40)
+    change = FileChange("a.txt", "one\n", f"one\n{long}\n")
+    show_request(console, ApprovalRequired("c1", "write_file", {"path": "a.txt", "text": ""}), change)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", written(console))
+    assert text.endswith(f"  2 + {long[:34]}\n      {long[34:]}\n")

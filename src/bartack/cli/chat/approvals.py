@@ -1,6 +1,7 @@
 """Asking the user whether a tool call may run, and what may run without asking."""
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
@@ -10,16 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Styled
 
-from bartack.agent import Run
+from bartack.agent import ApprovalRequested, Run
+from bartack.agent.events import Event, ToolChanged
 from bartack.app.file_changes import FileChange, planned_change
-from bartack.app.permissions import Choice, PermissionFile, Rule, choices_for, covering
+from bartack.app.permissions import COMMAND_TOOL, Choice, PermissionFile, Rule, choices_for, covering
 from bartack.app.safe_text import json_bytes, safe_line, visible_text
 from bartack.cli.chat.keyboard import Keyboard
 from bartack.cli.terminal.messages import show_request
 from bartack.cli.terminal.screen import Screen
 from bartack.nouns.entries import ApprovalRequired
-from bartack.nouns.errors import BartackError, NotFound, ToolError
+from bartack.nouns.errors import BartackError, NotFound, PartValidationError, ToolError
 from bartack.nouns.parts import ToolCall
+from bartack.nouns.tool_states import Completed, Errored
 from bartack.tools import LocalRuntime, ToolDefinition, by_tool
 
 # Below 60 columns: a question that a smaller window wraps leaves a part of itself behind.
@@ -27,10 +30,43 @@ _QUESTION = "[y]es  [n]o REASON  [v]iew  [e]dit  [a]lways  [q] stop: "
 _SHORT_QUESTION = "[y]es [n]o [v]iew [e]dit [a]lways [q] stop: "  # for windows in which the other one would wrap
 _HELP = (
     "y: run it, n: deny it, n REASON: tell the model why, v: view it in full, e: edit the arguments, "
-    "a: always allow it, q: stop the answer."
+    "a: always allow it, q or Esc: stop the answer."
 )
 _EDIT_HELP = "Enter: accept, Alt-Enter: new line, Ctrl-C: back"
+_CHANGING = frozenset(("write_file", "edit_file", COMMAND_TOOL))
 _WORDS = {"yes": "y", "no": "n", "view": "v", "edit": "e", "always": "a", "quit": "q", "stop": "q", "abort": "q"}
+
+
+class Questions:
+    """The questions of a run, in order. All of an answer arrive at once, but what a call would do to a file depends on
+    the calls before it, so a question waits until those of them that change files have ended."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[ApprovalRequired] = deque()
+        self._open: dict[str, str] = {}  # the tools of the calls that have not ended, in order; not those of sub-agents
+
+    def note(self, event: Event) -> None:
+        """Take account of an event of the run."""
+        match event:
+            case ApprovalRequested():
+                self._waiting.append(event.request)
+            case ToolChanged(state=Completed() | Errored()):
+                self._open.pop(event.tool_call_id, None)
+            case ToolChanged():
+                self._open.setdefault(event.tool_call_id, event.tool_name)
+            case _:
+                pass
+
+    def next(self) -> ApprovalRequired | None:
+        """The question to ask now, if there is one."""
+        if not self._waiting or self._depends(self._waiting[0].tool_call_id):
+            return None
+        return self._waiting.popleft()
+
+    def _depends(self, call_id: str) -> bool:
+        ids = list(self._open)
+        before = ids[: ids.index(call_id)] if call_id in self._open else []
+        return any(self._open[id] in _CHANGING for id in before)
 
 
 class Approvals:
@@ -116,10 +152,8 @@ class Approvals:
                         continue
                     run.approve(call_id, decided_by="always")
                 case "e", _:
-                    arguments = await self._edited(request.arguments)
-                    if arguments is None:
+                    if not await self._edit(run, request):
                         continue
-                    run.approve(call_id, arguments=arguments, decided_by="user")
                 case _:
                     return False
             return True
@@ -187,15 +221,19 @@ class Approvals:
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, markup=False, highlight=False)
 
-    async def _edited(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """The edited arguments; None after Ctrl-C or Ctrl-D."""
-        text = json_bytes(arguments, indent=2).decode()
+    async def _edit(self, run: Run, request: ApprovalRequired) -> bool:
+        """Let the user edit the arguments until they are valid, and approve the call; False after Ctrl-C or Ctrl-D."""
+        text = json_bytes(request.arguments, indent=2).decode()
         self._note(_EDIT_HELP)
         while True:
             try:
                 text = await self._keyboard.edited(text)
-                return msgspec.json.decode(text, type=dict[str, Any])
+                arguments = msgspec.json.decode(text, type=dict[str, Any])
+                run.approve(request.tool_call_id, arguments=arguments, decided_by="user")
+                return True
             except (KeyboardInterrupt, EOFError):
-                return None
+                return False
             except msgspec.MsgspecError as error:
                 self._print(f"Not a valid JSON object: {safe_line(str(error))}", style="red")
+            except PartValidationError as error:
+                self._print(safe_line(error.message), style="red")

@@ -1,5 +1,6 @@
 """What Tab completes at the prompt: commands, their arguments, and the paths of mentions."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from bartack.app.mentions import completions
+from bartack.app.mentions import as_mention, completions
 
 _MENTION = re.compile(r'(?:^|\s)@("?)([^\s"]*)$|(?:^|\s)@(")([^"\n]*)$')
 Offers = Iterable[tuple[str, str]]  # what can be inserted, and what it means
@@ -40,10 +41,10 @@ class ChatCompleter(Completer):
         if mention := _MENTION.search(text):
             is_quoted = bool(mention[1] or mention[3])
             typed = mention[2] if mention[2] is not None else mention[4]
-            for path in completions(typed, self._directory):
-                quoted = f'"{path}' if " " in path and not is_quoted else path
-                end = '"' if quoted != path and not path.endswith("/") else ""
-                yield Completion(quoted + end, start_position=-len(typed), display=path)
+            for path in await asyncio.to_thread(completions, typed, self._directory):
+                quoted = path if is_quoted else as_mention(path).removeprefix("@")
+                end = quoted[:1] if quoted != path and path.endswith("/") else ""  # left open for what follows
+                yield Completion(quoted.removesuffix(end), start_position=-len(typed), display=path)
             return
         async for typed, offers in self._offers(text):
             for word, meaning in offers:

@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from bartack.agent import Agent, ApprovalRequested, Run
+from bartack.agent import Agent, Run
 from bartack.agent.events import RunFinished
 from bartack.app.agent_setup import connect_model
 from bartack.app.attachments import unsupported_content
@@ -28,7 +28,7 @@ from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line, safe_text
 from bartack.app.sessions import ensure_session, find_session, has_unfinished_run, model_of, short_ids
 from bartack.app.usage import SessionUsage, format_context, format_cost, format_tokens, session_usage
-from bartack.cli.chat.approvals import Approvals
+from bartack.cli.chat.approvals import Approvals, Questions
 from bartack.cli.chat.keyboard import Keyboard
 from bartack.cli.chat.page import PageServer
 from bartack.cli.terminal.live_area import CapturedOutput
@@ -386,6 +386,7 @@ class Conversation:
             Keys.ControlT: lambda: viewing.append(asyncio.create_task(self._view_during_run(screen))),
         }
         viewing: list[asyncio.Task[None]] = []
+        questions = Questions()
         self.space()
         if self.console.display == "screen-reader":
             self.note("Assistant:")
@@ -401,9 +402,10 @@ class Conversation:
                             screen.show(event)
                         continue
                     screen.show(event)
-                    if isinstance(event, ApprovalRequested):
+                    questions.note(event)
+                    while (request := questions.next()) is not None:
                         async with self._terminal:
-                            await self._ask(run, event.request, screen)
+                            await self._ask(run, request, screen)
         finally:
             for task in viewing:
                 task.cancel()

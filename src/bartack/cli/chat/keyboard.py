@@ -40,6 +40,7 @@ from bartack.cli.chat.picker import Picker
 from bartack.cli.terminal.style import is_plain, prompt_styles
 
 _MENU = 6  # lines for completions
+_ESCAPE_S = 0.2  # after which Esc is not the start of another key, also over a slow connection
 
 
 class Keyboard:
@@ -75,7 +76,11 @@ class Keyboard:
                 style=style,
                 enable_suspend=True,
             )
-            self._asking: PromptSession[str] = PromptSession(style=style, enable_suspend=True)
+            self._asking: PromptSession[str] = PromptSession(
+                style=style, enable_suspend=True, key_bindings=_leaving_keys()
+            )
+            # Otherwise the key after Esc would count as pressed with Alt, however late it comes.
+            self._asking.app.timeoutlen = self._asking.app.ttimeoutlen = _ESCAPE_S
             self._editing: PromptSession[str] = PromptSession(
                 style=style, multiline=True, key_bindings=_bindings(), enable_suspend=True
             )
@@ -224,6 +229,17 @@ def _history(path: Path, pastes: Pastes) -> History:
     except OSError:
         return InMemoryHistory()
     return _History(path, pastes)
+
+
+def _leaving_keys() -> KeyBindings:
+    """Esc leaves a question, as Ctrl-C does."""
+    keys = KeyBindings()
+
+    @keys.add(Keys.Escape)
+    def leave(event: KeyPressEvent) -> None:
+        event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+
+    return keys
 
 
 def _bindings() -> KeyBindings:

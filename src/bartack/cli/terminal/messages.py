@@ -9,14 +9,15 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.segment import Segment, SegmentLines
 from rich.syntax import Syntax
 from rich.text import Text as Styled
 
-from bartack.app.file_changes import DiffRow, FileChange, counts, diff_rows
+from bartack.app.file_changes import NO_NEWLINE, DiffRow, FileChange, counts, diff_rows
 from bartack.app.notices import STOPPED, exit_code, exit_text, plural
-from bartack.app.safe_text import safe_line, safe_text, visible_text
+from bartack.app.safe_text import safe_line, safe_text, visible_blanks, visible_text
 from bartack.cli.terminal.live_area import Printer
 from bartack.cli.terminal.markdown_stream import MarkdownStream
 from bartack.cli.terminal.rendering import INDENT, Line, highlighted, indented, lines_of, plain, unwrapped
@@ -155,15 +156,32 @@ _ROW_STYLES = {" ": FAINT, "-": BAD, "+": GOOD}
 
 
 def _rows(console: Console, rows: list[DiffRow]) -> list[Styled]:
-    """`12 - text` for each row, and the number of the lines left out at a gap."""
+    """`12 - text` for each row, and the number of the lines left out at a gap. The rest of a long line is below its
+    beginning, where it cannot be taken for another row."""
     width = max((len(str(row.number)) for row in rows if row.kind != "gap"), default=1)
-    ellipsis = symbols_for(console).ellipsis
-    return [
-        Styled(f"{ellipsis:>{width}}   {plural(row.number, 'unchanged line')}", style=FAINT)
-        if row.kind == "gap"
-        else Styled(f"{row.number:>{width}} {row.kind} {visible_text(row.text)}", style=_ROW_STYLES[row.kind])
-        for row in rows
-    ]
+    columns = max(console.width - INDENT - width - len(" - "), 1)
+    ellipsis, alike = symbols_for(console).ellipsis, _alike(rows)
+    shown: list[Styled] = []
+    for row in rows:
+        if row.kind == "gap":
+            shown.append(Styled(f"{ellipsis:>{width}}   {plural(row.number, 'unchanged line')}", style=FAINT))
+            continue
+        text = visible_blanks(row.text) if row.kind != " " and _dense(row.text) in alike else row.text
+        head = f"{row.number:>{width}} {row.kind} "
+        for piece in chop_cells(visible_text(text), columns) or [""]:
+            shown.append(Styled(head + piece, style=_ROW_STYLES[row.kind]))
+            head = " " * len(head)
+    return shown
+
+
+def _alike(rows: list[DiffRow]) -> set[str]:
+    """The changed lines that differ in nothing but white space, which must then be visible."""
+    removed, added = ({_dense(row.text) for row in rows if row.kind == kind} for kind in "-+")
+    return removed & added
+
+
+def _dense(text: str) -> str:
+    return "".join(text.removesuffix(f" {NO_NEWLINE}").split())
 
 
 # Each presentation removes what it shows from the arguments. Values of an unexpected type stay, and are shown as JSON.
