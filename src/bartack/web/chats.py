@@ -17,6 +17,7 @@ from bartack.web.endpoint import Call
 
 __all__ = [
     "Answers",
+    "branch_of",
     "check_asked",
     "check_prompt",
     "entries_of",
@@ -39,6 +40,14 @@ async def entries_of(call: Call, session_id: str) -> Sequence[Entry]:
     """The entries of all branches; none if there is no such session."""
     try:
         return await call.service.store.entries(session_id)
+    except NotFound:
+        return ()
+
+
+async def branch_of(call: Call, session_id: str) -> Sequence[Entry]:
+    """The entries of the newest branch; none if there is no such session: a chat exists once it has a message."""
+    try:
+        return await call.service.store.load(session_id)
     except NotFound:
         return ()
 

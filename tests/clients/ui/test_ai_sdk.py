@@ -243,6 +243,11 @@ async def test_an_answer_can_be_generated_again_and_a_message_edited(version: st
         assert [one["parts"][-1]["text"] for one in stored] == ["Go on", "Three."]
 
 
+async def test_a_chat_that_has_not_begun_has_no_messages() -> None:
+    async with page("6", "Hello.") as chat:
+        assert await chat.server.client.get("/ai-sdk/chat/trip/messages") == []
+
+
 async def test_a_message_that_no_run_began_with_can_be_edited_and_answered_again() -> None:
     async with page("6", "New.", "Newer.") as chat:
         store = chat.server.app.service.store
