@@ -1,5 +1,6 @@
 """`EditorAgent` with an editor in this process: sessions that are opened again, MCP servers, and starts that fail."""
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +18,15 @@ from bartack.agent import PromptContext
 from bartack.app.acp_server import EditorAgent
 from bartack.app.editor_runtime import EditorRuntime
 from bartack.app.sessions import ensure_session, latest_session_here
-from bartack.tools import Approver
+from bartack.tools import Approver, ToolDefinition
 from bartack.tools.mcp import McpServer
 from tests.tools.mcp.kit import FAULT_SERVER
+
+
+@tool(requires_approval=True)
+async def pay(amount: int = 1) -> str:
+    """Pay."""
+    return f"paid {amount}"
 
 
 class Editor:
@@ -28,13 +35,16 @@ class Editor:
     def __init__(self) -> None:
         self.updates: list[Any] = []
         self.questions: list[Any] = []
+        self.options: list[Any] = []
+        self.answer = "allow"
 
     async def session_update(self, session_id: str, update: Any) -> None:
         self.updates.append(update)
 
     async def request_permission(self, session_id: str, tool_call: Any, options: Any) -> Any:
         self.questions.append(tool_call)
-        outcome = wire.AllowedOutcome(option_id="allow", outcome="selected")
+        self.options = options
+        outcome = wire.AllowedOutcome(option_id=self.answer, outcome="selected")
         return wire.RequestPermissionResponse(outcome=outcome)
 
     def text(self) -> str:
@@ -45,12 +55,13 @@ class Editor:
 class Opened:
     """An agent with an editor and a store."""
 
-    def __init__(self, *script: Any, **settings: Any) -> None:
+    def __init__(self, *script: Any, tools: Sequence[ToolDefinition] = (), **settings: Any) -> None:
         self.store, self.editor = MemoryStore(), Editor()
         model = ScriptedModel(list(script))
 
         def make(runtime: EditorRuntime, approver: Approver, servers: Sequence[McpServer]) -> Agent:
-            return Agent(model, tools=servers, store=self.store, runtime=runtime, approver=approver, **settings)
+            own: list[ToolDefinition | McpServer] = [*tools, *servers]
+            return Agent(model, tools=own, store=self.store, runtime=runtime, approver=approver, **settings)
 
         self.agent = EditorAgent(make, self.store)
         self.agent.on_connect(self.editor)  # type: ignore[arg-type]
@@ -117,12 +128,6 @@ async def test_a_prompt_that_cannot_start_leaves_no_session(tmp_path: Path) -> N
 async def test_a_prompt_instead_of_a_decision_about_a_call_of_before_is_answered(tmp_path: Path) -> None:
     one = Opened("Then not.")
     made = await one.agent.new_session(str(tmp_path))
-
-    @tool(requires_approval=True)
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
-
     call = assistant(ToolCall("c1", "pay", {}))
     await Agent(ScriptedModel([call]), tools=[pay], store=one.store).run("Pay", session=made.session_id)
     reply = await one.prompt(made.session_id, "Never mind")
@@ -150,3 +155,73 @@ async def test_a_directory_lists_its_sessions_of_all_programs_without_gaps(
     first = await opened.agent.list_sessions()
     rest = await opened.agent.list_sessions(cursor=first.next_cursor)
     assert (len(first.sessions), len(rest.sessions), rest.next_cursor) == (50, 12, None)
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+async def test_a_prompt_can_be_cancelled_from_its_first_moment(tmp_path: Path, steps: int) -> None:
+    one = Opened(assistant(ToolCall("c1", "pay", {})), "Done.", tools=[pay])
+    made = await one.agent.new_session(str(tmp_path))
+    prompt = asyncio.create_task(one.prompt(made.session_id, "Pay"))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await one.agent.cancel(made.session_id)
+    assert (await prompt).stop_reason == "cancelled"
+    await one.agent.close()
+
+
+async def test_a_second_prompt_is_refused_and_the_first_can_still_be_cancelled(tmp_path: Path) -> None:
+    one = Opened("It rains.")
+    made = await one.agent.new_session(str(tmp_path))
+    prompt = asyncio.create_task(one.prompt(made.session_id, "Will it rain?"))
+    await asyncio.sleep(0)
+    with pytest.raises(RequestError, match="in progress"):
+        await one.prompt(made.session_id, "And now?")
+    await one.agent.cancel(made.session_id)
+    assert (await prompt).stop_reason == "cancelled"
+    await one.agent.close()
+
+
+@pytest.mark.parametrize("reopen", ["no", "load", "resume"])
+async def test_a_model_that_uses_an_id_again_gets_another_call_in_the_editor(tmp_path: Path, reopen: str) -> None:
+    calls = [assistant(ToolCall("c1", "pay", {"amount": amount})) for amount in (1, 2, 3)]
+    one = Opened(calls[0], calls[1], "Paid.", calls[2], "Paid again.", tools=[pay])
+    made = await one.agent.new_session(str(tmp_path))
+    await one.prompt(made.session_id, "Pay twice")
+    if reopen == "load":
+        one.editor.updates.clear()
+        await one.agent.load_session(str(tmp_path), made.session_id)
+    if reopen == "resume":
+        await one.agent.resume_session(made.session_id, str(tmp_path))
+    await one.prompt(made.session_id, "And again")
+    shown = [update.tool_call_id for update in one.editor.updates if update.session_update == "tool_call"]
+    assert len(set(shown)) == len(shown) == 3
+    assert one.editor.questions[-1].tool_call_id == shown[-1]
+    ended = {one.tool_call_id: one.raw_output for one in one.editor.updates if getattr(one, "raw_output", None)}
+    assert [ended[id] for id in shown] == ["paid 1", "paid 2", "paid 3"]
+    await one.agent.close()
+
+
+async def test_what_the_user_always_allows_is_not_asked_again_until_the_session_is_opened_again(tmp_path: Path) -> None:
+    calls = [assistant(ToolCall(f"c{amount}", "pay", {"amount": amount})) for amount in (1, 2, 3)]
+    one = Opened(calls[0], calls[1], "Paid.", calls[2], "Not paid.", tools=[pay])
+    made = await one.agent.new_session(str(tmp_path))
+    one.editor.answer = "always-0"
+    await one.prompt(made.session_id, "Pay twice")
+    assert [(option.kind, option.name) for option in one.editor.options] == [
+        ("allow_once", "Allow"),
+        ("allow_always", "Always allow every call of pay"),
+        ("reject_once", "Reject"),
+    ]
+    assert len(one.editor.questions) == 1
+    one.editor.answer = "always-7"  # which was not offered
+    await one.agent.load_session(str(tmp_path), made.session_id)
+    await one.prompt(made.session_id, "And again")
+    assert len(one.editor.questions) == 2
+    outputs = [update.raw_output for update in one.editor.updates if getattr(update, "status", None) == "completed"]
+    assert "paid 3" not in outputs
+    await one.agent.close()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_an_editor_gets_the_version_that_is_supported(version: int) -> None:
+    assert (await Opened().agent.initialize(version)).protocol_version == 1

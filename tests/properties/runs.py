@@ -6,21 +6,33 @@ in another process would have had, who joins at any moment and misses any of the
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from itertools import cycle
+from typing import Any, Literal, get_args
 
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bartack.agent import Agent, DeltaReceived, EntryAppended, Event, Hooks, RetryPolicy, RunFinished, RunPaused
+from bartack.agent import (
+    Agent,
+    DeltaReceived,
+    EntryAppended,
+    Event,
+    Hooks,
+    RetryPolicy,
+    RunFinished,
+    RunPaused,
+    handoff,
+)
 from bartack.models import ScriptedModel
 from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, ToolCallArgs, ToolCallEnd, ToolCallStart
 from bartack.nouns.entries import ApprovalRequired, Entry, RunEnded
 from bartack.nouns.messages import Message, assistant
 from bartack.nouns.parts import Image, Text, ToolCall
+from bartack.nouns.tables import AgentStatus
 from bartack.store import MemoryStore
 from bartack.store.live import LiveDeltas, LiveEntry, LiveEvent, LiveReset, ends_answer
-from bartack.store.requests import note, queue, steer, switch_model
+from bartack.store.requests import decide, note, post_result, queue, steer, switch_model
 from bartack.stream.assembler import MessageAssembler
 from bartack.tools import Decision, ToolContext, ToolDefinition, ToolOutput
 from tests.agent.kit import counting_environment
@@ -28,11 +40,14 @@ from tests.properties.strategies import streams
 
 Draw = Callable[[st.SearchStrategy[int]], int]
 SESSION = "s"
-TOOLS = ("quick", "loud", "broken", "asked", "unknown", "picture")
+TOOLS = ("quick", "loud", "broken", "asked", "unknown", "picture", "later")
 
 
 class RecordedRun(Struct):
-    """The events of a run, one list for each time that it was started or resumed, and what is stored of it."""
+    """The events of a run, one list for each time that it was started or resumed, and what is stored of it.
+
+    What others add while the run is paused comes before the events of the part that follows.
+    """
 
     parts: list[list[Event]]
     entries: tuple[Entry, ...]
@@ -75,15 +90,25 @@ _TOOLS = [
         ("picture", _picture),
     )
 ]
+_TOOLS.append(ToolDefinition(name="later", description="later", parameter_schema={"type": "object"}, deferred=True))
 REASONS = ("stop", "tool_calls", "other", "length", "refusal")
 INNER_CALL = "/inner"  # how the ids end that calls of the sub-agent have in the outer session
 
 
 def _inner_answer(messages: Sequence[Message]) -> Message | str:
-    """The sub-agent makes a call that needs approval, and one that does not, and then answers."""
+    """The sub-agent makes a call that needs approval, one whose result is posted, and one that needs nobody, and then
+    answers."""
     if messages[-1].role == "user":
-        return assistant("Hm.", ToolCall("inner", "asked", {}), ToolCall("other", "loud", {}))
+        calls = [ToolCall("inner", "asked", {}), ToolCall("inner-late", "later", {}), ToolCall("other", "loud", {})]
+        return assistant("Hm.", *calls)
     return "Found."
+
+
+def _other_answer(messages: Sequence[Message]) -> Message | str:
+    """The agent that takes over makes a call, and then answers."""
+    if not any(call.tool_call_id == "o" for message in messages for call in message.tool_calls):
+        return assistant("My turn.", ToolCall("o", "asked", {"n": 1}))
+    return "The other end."
 
 
 def _helper() -> ToolDefinition:
@@ -91,22 +116,29 @@ def _helper() -> ToolDefinition:
     return agent.as_tool("helper", "Helps.")
 
 
-_ASKS_HELPER: list[Delta] = [
-    Start("m", "r"),
-    ToolCallStart("h", "helper"),
-    ToolCallArgs("h", '{"prompt": "Help"}'),
-    ToolCallEnd("h"),
-    Done("tool_calls"),
-]
+def _other() -> ToolDefinition:
+    agent = Agent(ScriptedModel([_other_answer] * 40), tools=_TOOLS, name="other", max_repeats=None)
+    return handoff(agent, "Takes over.")
+
+
+def _calls(name: str, arguments: str) -> list[Delta]:
+    call = (ToolCallStart("h", name), ToolCallArgs("h", arguments), ToolCallEnd("h"))
+    return [Start("m", "r"), *call, Done("tool_calls")]
+
+
+_ASKS_HELPER = _calls("helper", '{"prompt": "Help"}')
+_HANDS_OVER = _calls("transfer_to_other", '{"reason": "Help"}')
+Verdict = Literal["approve", "deny", "modify_args"]
 
 
 class Plan(Struct):
     """What happens in a run."""
 
     answers: list[list[Delta]]
-    approves: bool  # what is decided about calls that need approval,
+    verdicts: list[Verdict]  # what is decided about calls that need approval, in turn,
     pauses: bool  # and whether the run pauses for it
     stop_at: int | None  # the number of the event at which the run is aborted
+    suspend_at: int | None  # the number of the event at which the run is suspended, to be resumed
     steer_at: int | None
     queue_at: int | None
     switch_at: int | None
@@ -135,10 +167,11 @@ def _playable(draw: st.DrawFn, delta: Delta) -> Delta:
 
 plans = st.builds(
     Plan,
-    answers=st.lists(_answers() | st.just(_ASKS_HELPER), min_size=1, max_size=4),
-    approves=st.booleans(),
+    answers=st.lists(_answers() | st.sampled_from([_ASKS_HELPER, _HANDS_OVER]), min_size=1, max_size=4),
+    verdicts=st.lists(st.sampled_from(get_args(Verdict)), min_size=1, max_size=3),
     pauses=st.booleans(),
     stop_at=st.none() | st.integers(1, 40),
+    suspend_at=st.none() | st.integers(1, 40),
     steer_at=st.none() | st.integers(1, 20),
     queue_at=st.none() | st.integers(1, 20),
     switch_at=st.none() | st.integers(1, 20),
@@ -146,11 +179,14 @@ plans = st.builds(
 )
 
 
-class _Approver(Struct):
-    approves: bool
+class _Approver:
+    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+        self._verdicts = cycle(verdicts)
 
     async def decide(self, request: ApprovalRequired) -> Decision:
-        return Decision("approve" if self.approves else "deny")
+        verdict = next(self._verdicts)
+        changed = {"changed": 2**60} if verdict == "modify_args" else None
+        return Decision(verdict, arguments=changed)
 
 
 async def _with_note(message: Message) -> Message:
@@ -160,21 +196,22 @@ async def _with_note(message: Message) -> Message:
 async def _record(plan: Plan) -> RecordedRun:
     environment = counting_environment()
     store = MemoryStore(environment=environment)
+    approver = _Approver(plan.verdicts)
     agent = Agent(
         ScriptedModel([*plan.answers, "The end."]),
-        tools=[*_TOOLS, _helper()],
+        tools=[*_TOOLS, _helper(), _other()],
         store=store,
         environment=environment,
         retry=RetryPolicy(base_ms=0, max_ms=0),
         hooks=Hooks(after_model=_with_note) if plan.hook else Hooks(),
-        approver=None if plan.pauses else _Approver(plan.approves),
+        approver=None if plan.pauses else approver,
         max_repeats=None,
     )
     parts: list[list[Event]] = []
     count = 0
     run = agent.stream("Go", session=SESSION)
+    events: list[Event] = []
     while True:
-        events: list[Event] = []
         parts.append(events)
         async with run:
             async for event in run:
@@ -187,16 +224,22 @@ async def _record(plan: Plan) -> RecordedRun:
                     await queue(store, SESSION, "And then?")
                 if count == plan.switch_at:
                     await switch_model(store, SESSION, "nowhere:other")  # which the run cannot reach
+                if count == plan.suspend_at:
+                    run.suspend()
                 if count == plan.stop_at:
                     run.abort()
         last = events[-1]
         assert isinstance(last, RunFinished)
-        if not last.result.approvals:
+        if last.result.status is not AgentStatus.AWAITING_HUMAN:
             entries = await store.entries(SESSION)
             end = next(entry.seq for entry in entries if isinstance(entry.fact, RunEnded))
             return RecordedRun(parts, tuple(entry for entry in entries if entry.seq <= end))
         for request in last.result.approvals:
-            await (agent.approve if plan.approves else agent.deny)(SESSION, request.tool_call_id)
+            await decide(store, SESSION, request.tool_call_id, await approver.decide(request))
+        for deferred in last.result.deferred:
+            await post_result(store, SESSION, deferred.tool_call_id, {"posted": True})
+        seen = max(event.entry.seq for event in events if isinstance(event, EntryAppended))
+        events = [EntryAppended(entry) for entry in await store.entries(SESSION, after_seq=seen)]
         run = agent.resume_stream(SESSION)
 
 

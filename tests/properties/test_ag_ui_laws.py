@@ -2,10 +2,12 @@
 
 import json
 from importlib.util import find_spec
+from itertools import groupby
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bartack.agent import EntryAppended
 from bartack.nouns.entries import Entry, RunEnded, StreamFailed
@@ -70,8 +72,9 @@ def expected(run: RecordedRun) -> list[Json]:
     return messages
 
 
-def normal(messages: list[Json]) -> list[Json]:
-    """Without ids and the places of results, with parsed arguments, and without reasoning that was taken back."""
+def normal(messages: list[Json], *, in_order: bool = False) -> list[Json]:
+    """Without ids and, unless they are in order, the places of results and reasoning; with parsed arguments, and
+    without reasoning that was taken back."""
     made = []
     for message in messages:
         if message["role"] == "reasoning" and not message["content"]:
@@ -84,7 +87,10 @@ def normal(messages: list[Json]) -> list[Json]:
             if INNER_CALL not in call["id"]
         ]
         made.append({"role": message["role"], "content": message.get("content") or "", "calls": calls})
-    moved = ("reasoning", "tool")  # by a snapshot, and by the order in which calls end
+    if in_order:  # but for the results of one answer, which have the order in which the provider's calls ended
+        groups = [list(group) for _, group in groupby(made, key=lambda one: one["role"] == "tool")]
+        return [one for group in groups for one in (sorted(group, key=str) if group[0]["role"] == "tool" else group)]
+    moved = ("reasoning", "tool")  # by a snapshot
     own = [one for one in made if one["role"] not in moved]
     return own + sorted((one for one in made if one["role"] in moved), key=str)
 
@@ -108,7 +114,8 @@ def test_every_client_assembles_the_stored_messages_however_the_run_is_read(plan
         prompt = prompt_of(run)
         stream = AgUiStream("t", "r", messages=prompt)
         client = played(stream, read, AgUiClient(prompt))
-        assert normal(client.messages) == normal(expected(run))
+        in_order = not client.snapshots
+        assert normal(client.messages, in_order=in_order) == normal(expected(run), in_order=in_order)
         assert normal(stream.messages) == normal(client.messages)
         assert (client.error is not None) == (ended.status == "failed")
         outcome = {"completed": "success", "aborted": "cancelled", "failed": None}[ended.status]
@@ -119,16 +126,30 @@ def test_every_client_assembles_the_stored_messages_however_the_run_is_read(plan
 @given(plans)
 @settings(max_examples=10)
 def test_a_paused_run_continues_as_another_run_of_the_client(plan: Plan) -> None:
-    run = recorded(plan)
+    run = recorded(replace(plan, suspend_at=None))
     client = AgUiClient(prompt_of(run))
     known: list[Entry] = []
     for number, part in enumerate(run.parts):
         played(AgUiStream("t", f"r{number}", messages=client.messages, known=known), part, client)
         assert client.outcome is not None or client.error is not None
         if client.error is None:  # after an error, a client keeps the interrupts of its run before
-            assert bool(client.interrupts) == (part is not run.parts[-1])
+            assert client.outcome is not None
+            waits = client.interrupts or client.outcome.get("pendingToolCallIds")
+            assert bool(waits) == (part is not run.parts[-1])
         known = [entry for entry in run.entries if entry.seq <= last_seq(part, known)]
     assert normal(client.messages) == normal(expected(run))
+
+
+@given(plans, st.integers(1, 40))
+@settings(max_examples=10)
+def test_a_run_that_is_suspended_anywhere_ends_its_stream(plan: Plan, at: int) -> None:
+    run = recorded(replace(plan, suspend_at=at))
+    stream = AgUiStream("t", "r", messages=prompt_of(run))
+    client = played(stream, run.parts[0], AgUiClient(prompt_of(run)))
+    assert stream.is_ended
+    is_open = len(run.parts) > 1
+    waits = client.outcome is not None and (client.interrupts or client.outcome.get("pendingToolCallIds"))
+    assert not is_open or waits or client.error == "The run was suspended."
 
 
 @given(plans, st.integers(0, 60))

@@ -4,9 +4,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bartack.agent import EntryAppended, Event, RunFinished, RunPaused
-from bartack.nouns.entries import Entry, RunEnded, RunStarted, StreamFailed, ToolProgress
+from bartack.nouns.entries import Entry, RunEnded, RunStarted, StreamFailed, ToolProgress, ToolStarted
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Part, Text, Thinking, ToolCall, ToolResult
 from bartack.protocols.ai_sdk import DONE, UIMessageStream, Version, output_json
@@ -124,7 +125,8 @@ DENIED = "denied"
 def comparable(parts: list[Json]) -> list[Json]:
     """With one text for all denials, because the protocol has none, and without steps that have no parts."""
     after = [*(part["type"] for part in parts[1:]), "step-start"]
-    is_empty = [(part["type"], then) == ("step-start", "step-start") for part, then in zip(parts, after, strict=False)]
+    ends = ("step-start", "user")
+    is_empty = [part["type"] == "step-start" and then in ends for part, then in zip(parts, after, strict=False)]
     parts = [part for part, empty in zip(parts, is_empty, strict=True) if not empty]
     return [{**part, "text": DENIED} if "denied" in str(part.get("text", "")).lower() else part for part in parts]
 
@@ -146,6 +148,23 @@ def test_every_client_assembles_the_stored_answer_however_the_run_is_read(plan: 
             assert_states(client, run)
             named = [part["data"]["sessionId"] for part in client.parts if part["type"] == "data-subagent"]
             assert named == inner_sessions(run)
+            assert inputs_shown(client) == inputs_executed(run)
+
+
+def inputs_shown(client: UIMessageAssembler) -> list[Json]:
+    """The arguments of the calls that succeeded, as the client has them."""
+    calls = [part for part in client.parts if part["type"] == "dynamic-tool" and part["state"] == "output-available"]
+    own = [part for part in calls if not part.get("providerExecuted") and INNER_CALL not in part["toolCallId"]]
+    return sorted((part["input"] for part in own), key=str)
+
+
+def inputs_executed(run: RecordedRun) -> list[Json]:
+    """The arguments with which they ran, which an approver may have changed."""
+    facts = [entry.fact for entry in run.entries]
+    started = {fact.tool_call_id: fact.arguments for fact in facts if isinstance(fact, ToolStarted)}
+    messages = [fact for fact in facts if isinstance(fact, Message)]
+    results = [result for message in messages for result in message.tool_results if not result.is_error]
+    return sorted((started[result.tool_call_id] for result in results), key=str)
 
 
 def inner_sessions(run: RecordedRun) -> list[str]:
@@ -172,7 +191,7 @@ def assert_states(client: UIMessageAssembler, run: RecordedRun) -> None:
 @given(plans)
 @settings(max_examples=10)
 def test_a_paused_run_continues_the_message_of_the_client(plan: Plan) -> None:
-    run = recorded(plan)
+    run = recorded(replace(plan, suspend_at=None))
     for version in VERSIONS:
         client = UIMessageAssembler(version)
         known: list[Entry] = []
@@ -194,6 +213,18 @@ def last_seq(events: list[Event], known: list[Entry]) -> int:
 
 def run_id(run: RecordedRun) -> str | None:
     return next(entry.run_id for entry in run.entries if isinstance(entry.fact, RunStarted))
+
+
+@given(plans, st.integers(1, 40))
+@settings(max_examples=10)
+def test_a_run_that_is_suspended_anywhere_ends_its_stream(plan: Plan, at: int) -> None:
+    run = recorded(replace(plan, suspend_at=at))
+    for version in VERSIONS:
+        client = assembled(UIMessageStream(version), run.parts[0], UIMessageAssembler(version))
+        assert client.is_ended
+        is_open = len(run.parts) > 1
+        assert not is_open or client.finish_reason == "tool-calls" or client.error == "The run was suspended."
+        assert not any(part.get("state") in ("streaming", "input-streaming") for part in client.parts)
 
 
 @given(plans, st.integers(0, 60))

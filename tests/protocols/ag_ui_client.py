@@ -22,6 +22,7 @@ class AgUiClient:
         self.outcome: Json | None = None
         self.error: str | None = None
         self.interrupts: list[Json] = []
+        self.snapshots = 0  # of messages
         self._is_running = False
         self._has_begun = False
         self._open: set[tuple[str, str]] = set()
@@ -130,6 +131,7 @@ class AgUiClient:
         self._end("reasoning", event["messageId"])
 
     def _on_messages_snapshot(self, event: Json) -> None:
+        self.snapshots += 1
         new = {message["id"]: message for message in deepcopy(event["messages"])}
         has_reasoning = any(message["role"] == "reasoning" for message in new.values())
         kept = [

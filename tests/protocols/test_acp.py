@@ -8,7 +8,7 @@ from bartack.nouns.deltas import TextDelta, ThinkingDelta, ToolCallStart
 from bartack.nouns.entries import Custom, RunEnded, RunStarted, ToolProgress, ToolStarted
 from bartack.nouns.messages import assistant, user
 from bartack.nouns.parts import FileRef, Image, Text, ToolCall
-from bartack.protocols.acp import SessionUpdates, Update, replayed
+from bartack.protocols.acp import SessionUpdates, Update, replayed, shown_before
 from tests.protocols.events import BUSY, CALL, END, START, Events, Log, answer, deltas, failed, result, run_of
 
 
@@ -152,3 +152,19 @@ def test_a_run_that_was_resumed_is_shown_as_one() -> None:
     for fact in (RunStarted(), user("Go"), answer(CALL), RunStarted(), result("c1"), END):
         log.entry(fact)
     assert [*replayed(log.entries, "/project")][-1]["status"] == "completed"
+
+
+def test_an_id_that_the_editor_shows_already_is_not_used_for_another_call() -> None:
+    again = ToolCall("c1-new", "look", {}, metadata={"providerToolCallId": "c1"})
+    log = Log()
+    entries = [log.entry(fact) for fact in (RunStarted(), user("Go"), answer(CALL), result("c1"), answer(again))]
+    shown: set[str] = set()
+    assert len(list(replayed(entries, "/project", shown))) > 0
+    assert shown == {"c1", "c1-new"}
+    assert shown_before(entries) == {"c1", "c1-new", "c1~2"}  # as it was replayed, or as it was shown live
+    live = SessionUpdates("/project", shown=shown)
+    (begun,) = (update for event in deltas(START, ToolCallStart("c1", "look")) for update in live.of(event))
+    assert begun["toolCallId"] == "c1~2"
+    list(live.of(log(answer(ToolCall("c1-newest", "look", {}, metadata={"providerToolCallId": "c1"})))))
+    assert (live.shown_id("c1-newest"), live.shown_id("c9")) == ("c1~2", "c9")
+    assert shown == {"c1", "c1-new", "c1~2"}

@@ -245,6 +245,10 @@ def test_a_client_that_opens_a_thread_gets_its_messages_first() -> None:
     frames = [json.loads(one.removeprefix("data: ")) for one in stream.finish().decode().split("\n\n")[:-1]]
     assert types(frames) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     assert frames[1]["messages"] == messages
+    shared = AgUiStream("t", "r", parent_run_id="p", state={"theme": "dark"}, snapshot=True)
+    started, _, state, _ = shared.closing_events()
+    assert started["parentRunId"] == "p"
+    assert state == {"type": "STATE_SNAPSHOT", "snapshot": {"theme": "dark"}}
 
 
 def test_a_result_that_the_client_has_is_not_sent_again() -> None:

@@ -162,6 +162,23 @@ def test_the_messages_of_a_session() -> None:
     ]
 
 
+def test_messages_have_the_order_in_which_a_client_has_seen_them() -> None:
+    log = Log()
+    others = [ToolCall(id, "look", {}) for id in ("c2", "c3")]
+    for fact in (answer(Thinking("a"), "b", CALL, Thinking("c"), *others), result("c2"), result("c1"), result("c9")):
+        log.entry(fact)
+    shown = [(one["role"], one.get("toolCallId", one.get("content"))) for one in ag_ui_messages(log.entries)]
+    assert shown == [
+        ("reasoning", "a"),
+        ("assistant", "b"),
+        ("tool", "c2"),
+        ("tool", "c1"),
+        ("reasoning", "c"),
+        ("tool", "c9"),
+    ]
+    assert [one["role"] for one in message_json("m", answer(Thinking("a")))] == ["reasoning"]
+
+
 def test_messages_with_parts() -> None:
     content = (Text("a"), Image("image/png", url="https://x/a.png"), FileRef("a.txt", data=b"x"), FileRef("b"))
     (message,) = message_json("m", user(*content))

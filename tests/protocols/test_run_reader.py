@@ -435,6 +435,35 @@ def test_notes_of_bartack_itself_are_not_for_clients() -> None:
     assert not [change for change in read(run_of(Custom("bartack.request", {}))) if isinstance(change, c.Noted)]
 
 
+def test_a_run_that_was_suspended_ends_its_stream_in_an_error() -> None:
+    for paused in ([], [Log()(failed(Text("It ")))]):
+        reader = RunReader()
+        read([*deltas(START, TextDelta("It ")), *paused], reader)
+        *closed, end = read([RunPaused(())], reader)
+        assert kinds(closed) == ["TextEnded"]
+        assert end == c.RunEnds(status="failed", error=Failed(ErrorCode.PAUSED, "The run was suspended."))
+        assert reader.is_ended
+
+
+def test_a_message_that_comes_before_the_next_attempt_follows_what_is_taken_back() -> None:
+    log, reader = Log(), RunReader()
+    start = [log(RunStarted()), log(user("Go")), *deltas(START, TextDelta("It ")), log(failed(Text("It ")))]
+    assert kinds(read(start, reader)) == ["StepStarted", "TextStarted", "TextGrew"]
+    resumed = [log(RunStarted()), log(user("Faster!")), log(answer("It rains."))]
+    changes = read(resumed, reader)
+    assert kinds(changes) == [
+        "TextEnded",
+        "StepVoided",
+        "MessageAdded",
+        "StepStarted",
+        "TextStarted",
+        "TextGrew",
+        "TextEnded",
+        "StepFinished",
+    ]
+    assert changes[3] == c.StepStarted(1)  # which is how the stored session counts
+
+
 def test_two_failures_in_a_row_leave_nothing_of_the_first() -> None:
     log = Log()
     events = [

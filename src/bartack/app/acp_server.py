@@ -20,12 +20,13 @@ from acp import schema as wire
 from bartack.agent import Agent, Run
 from bartack.agent.tool_calls import with_results
 from bartack.app.editor_runtime import EditorRuntime
+from bartack.app.permissions import Rule, choices_for, covering
 from bartack.app.sessions import DIRECTORY, directory_of
 from bartack.nouns.entries import ApprovalRequired, Session, SessionHeader
 from bartack.nouns.errors import BartackError, NotFound
 from bartack.nouns.messages import user
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text
-from bartack.protocols.acp import SessionUpdates, Update, call_update, replayed
+from bartack.protocols.acp import SessionUpdates, Update, call_update, replayed, shown_before
 from bartack.protocols.content import is_blank
 from bartack.session.redaction import visible
 from bartack.session.title import title_from, title_in
@@ -38,10 +39,9 @@ from bartack.tools.mcp import HttpServer, McpServer, StdioServer, mcp
 __all__ = ["EditorAgent", "MakeAgent"]
 
 _PAGE = 50
-_OPTIONS = (
-    wire.PermissionOption(option_id="allow", name="Allow", kind="allow_once"),
-    wire.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
-)
+_ALLOW = wire.PermissionOption(option_id="allow", name="Allow", kind="allow_once")
+_REJECT = wire.PermissionOption(option_id="reject", name="Reject", kind="reject_once")
+_ALWAYS = "always-"  # followed by the number of a rule
 
 MakeAgent = Callable[[EditorRuntime, Approver, Sequence[McpServer]], Agent]
 
@@ -51,6 +51,14 @@ class _Open(NamedTuple):
 
     agent: Agent
     cwd: str
+    shown: set[str]  # the ids of the calls that the editor shows
+
+
+class _Prompt(NamedTuple):
+    """A prompt in progress."""
+
+    run: Run[Any]
+    updates: SessionUpdates
 
 
 class EditorAgent:
@@ -64,7 +72,7 @@ class EditorAgent:
         self._editor: Client | None = None
         self._offers: wire.ClientCapabilities | None = None
         self._open: dict[str, _Open] = {}
-        self._runs: dict[str, Run[Any]] = {}
+        self._prompts: dict[str, _Prompt] = {}
 
     def on_connect(self, conn: Client) -> None:
         """Called by the library, once."""
@@ -78,8 +86,8 @@ class EditorAgent:
 
     async def close(self) -> None:
         """Stop everything."""
-        for run in list(self._runs.values()):
-            run.abort("closed")
+        for prompt in list(self._prompts.values()):
+            prompt.run.abort("closed")
         for session in self._open.values():
             await session.agent.close()
 
@@ -91,7 +99,7 @@ class EditorAgent:
         """Negotiate the version, and declare what is supported."""
         self._offers = client_capabilities
         return wire.InitializeResponse(
-            protocol_version=min(protocol_version, PROTOCOL_VERSION),
+            protocol_version=PROTOCOL_VERSION,  # the only one; an editor that does not support it disconnects
             agent_info=wire.Implementation(name="bartack", title="Bartack", version=version("bartack")),
             agent_capabilities=wire.AgentCapabilities(
                 load_session=True,
@@ -123,8 +131,8 @@ class EditorAgent:
         """Open a stored session, and show all of it."""
         with _errors():
             branch = await self._store.load(session_id)
-        await self._opened(session_id, cwd, mcp_servers)
-        for update in replayed(branch, cwd):
+        session = await self._opened(session_id, cwd, mcp_servers)
+        for update in replayed(branch, cwd, session.shown):
             await self._send(session_id, update)
         return wire.LoadSessionResponse()
 
@@ -133,8 +141,9 @@ class EditorAgent:
     ) -> wire.ResumeSessionResponse:
         """Open a stored session that the editor shows already."""
         with _errors():
-            await self._store.tail_of(session_id)
-        await self._opened(session_id, cwd, mcp_servers)
+            branch = await self._store.load(session_id)
+        session = await self._opened(session_id, cwd, mcp_servers)
+        session.shown.update(shown_before(branch))
         return wire.ResumeSessionResponse()
 
     async def list_sessions(
@@ -179,9 +188,9 @@ class EditorAgent:
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         """Stop the answer in progress; what has arrived of it is kept."""
-        run = self._runs.get(session_id)
-        if run is not None:
-            run.abort("user")
+        prompt = self._prompts.get(session_id)
+        if prompt is not None:
+            prompt.run.abort("user")
 
     async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> wire.PromptResponse:
         """Answer, and show the answer while it arrives."""
@@ -191,19 +200,20 @@ class EditorAgent:
         content = [part for block in prompt for part in _read_block(block)]
         if is_blank(content):
             raise RequestError.invalid_params({"reason": "The prompt is empty."})
-        updates = SessionUpdates(session.cwd, from_start=True)
+        if session_id in self._prompts:
+            raise RequestError(-32600, "A prompt is in progress in this session.")
+        updates = SessionUpdates(session.cwd, shown=session.shown, from_start=True)
         with _errors():
-            async with (
-                new_session(self._store, session_id, _header(session.cwd, _title(content))),
-                session.agent.stream(user(*content), session=session_id) as run,
-            ):
-                self._runs[session_id] = run
-                try:
+            run = session.agent.stream(user(*content), session=session_id)
+        self._prompts[session_id] = _Prompt(run, updates)  # before anything is awaited, so that it can be cancelled
+        try:
+            with _errors():
+                async with new_session(self._store, session_id, _header(session.cwd, _title(content))), run:
                     async for event in run:
                         for update in updates.of(event):
                             await self._send(session_id, update)
-                finally:
-                    self._runs.pop(session_id, None)
+        finally:
+            del self._prompts[session_id]
         if updates.stop_reason is None:
             error = updates.error
             raise RequestError(-32603, "The run failed." if error is None else error.message or str(error.error_code))
@@ -226,7 +236,12 @@ class EditorAgent:
 
     # -- sessions
 
-    async def _opened(self, session_id: str, cwd: str, mcp_servers: Sequence[Any] | None) -> None:
+    def shown_id(self, session_id: str, call_id: str) -> str:
+        """The id under which the editor shows a call of the prompt in progress."""
+        prompt = self._prompts.get(session_id)
+        return call_id if prompt is None else prompt.updates.shown_id(call_id)
+
+    async def _opened(self, session_id: str, cwd: str, mcp_servers: Sequence[Any] | None) -> _Open:
         if not await asyncio.to_thread(Path(cwd).is_dir):
             raise RequestError.invalid_params({"cwd": cwd, "reason": "There is no such directory."})
         with _errors():
@@ -239,7 +254,8 @@ class EditorAgent:
         )
         with _errors():
             agent = self._make_agent(runtime, _EditorApprover(self, session_id, cwd, runtime), servers)
-        self._open[session_id] = _Open(agent, cwd)
+        session = self._open[session_id] = _Open(agent, cwd, set())
+        return session
 
     async def _send(self, session_id: str, update: Update) -> None:
         notification = wire.SessionNotification.model_validate({"sessionId": session_id, "update": update})
@@ -247,16 +263,26 @@ class EditorAgent:
 
 
 class _EditorApprover:
-    """Asks the user of the editor, and shows the change to a file as a diff."""
+    """Asks the user of the editor, and shows the change to a file as a diff.
+
+    What the user always allows is allowed until the session is opened again; it is never stored.
+    """
 
     def __init__(self, agent: EditorAgent, session_id: str, cwd: str, runtime: EditorRuntime) -> None:
         self._agent = agent
         self._session_id = session_id
         self._cwd = cwd
         self._runtime = runtime
+        self._rules: list[Rule] = []
 
     async def decide(self, request: ApprovalRequired) -> Decision:
-        shown = {"toolCallId": request.tool_call_id, **call_update(request.tool_name, request.arguments, self._cwd)}
+        call = (request.tool_name, request.arguments, request.definition_digest)
+        known = covering(self._rules, *call)
+        if known is not None:
+            return Decision("approve", decided_by="always", reason=known.text)
+        rules = [choice.rule for choice in choices_for(*call)]
+        call_id = self._agent.shown_id(self._session_id, request.tool_call_id)
+        shown = {"toolCallId": call_id, **call_update(request.tool_name, request.arguments, self._cwd)}
         change = None
         if request.definition_digest is None:  # otherwise it is a tool of an MCP server, whatever its name
             change = await self._runtime.planned_change(request.tool_name, request.arguments)
@@ -266,12 +292,21 @@ class _EditorApprover:
         reply = await self._agent.editor.request_permission(
             session_id=self._session_id,
             tool_call=wire.ToolCallUpdate.model_validate(shown),
-            options=list(_OPTIONS),
+            options=[_ALLOW, *map(_always, range(len(rules)), rules), _REJECT],
         )
         chosen = reply.outcome
         if chosen.outcome != "selected":
             return Decision("deny", reason="The question was cancelled.")
-        return Decision("approve" if chosen.option_id == "allow" else "deny", decided_by="editor")
+        allowed = {f"{_ALWAYS}{number}": rule for number, rule in enumerate(rules)}.get(chosen.option_id)
+        if allowed is not None:
+            self._rules.append(allowed)
+        is_allowed = allowed is not None or chosen.option_id == _ALLOW.option_id
+        return Decision("approve" if is_allowed else "deny", decided_by="editor")
+
+
+def _always(number: int, rule: Rule) -> wire.PermissionOption:
+    name = f"Always allow {rule.text}"
+    return wire.PermissionOption(option_id=f"{_ALWAYS}{number}", name=name, kind="allow_always")
 
 
 def _header(cwd: str, title: str | None) -> SessionHeader:

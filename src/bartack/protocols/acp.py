@@ -22,9 +22,10 @@ from bartack.nouns.parts import ContentPart, Image, Text, ToolResult
 from bartack.protocols import changes as c
 from bartack.protocols.content import content_text, media_type_of
 from bartack.protocols.run_reader import RunReader, is_written
+from bartack.protocols.shown_step import Keys, given_id
 from bartack.session.redaction import visible
 
-__all__ = ["SessionUpdates", "StopReason", "Update", "call_update", "replayed"]
+__all__ = ["SessionUpdates", "StopReason", "Update", "call_update", "replayed", "shown_before"]
 
 Update = dict[str, Any]
 StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
@@ -44,13 +45,14 @@ _SUBJECTS = ("path", "command", "pattern", "query", "url")  # arguments that des
 class SessionUpdates:
     """The updates of one run."""
 
-    def __init__(self, directory: str, *, from_start: bool = False) -> None:
-        """`directory` is where the tools work: the protocol knows absolute paths only. With `from_start`, what precedes
-        the start of the run is not its own.
+    def __init__(self, directory: str, *, shown: set[str] | None = None, from_start: bool = False) -> None:
+        """`directory` is where the tools work: the protocol knows absolute paths only. `shown` are the ids of the calls
+        that the editor shows, to which those of this run are added: some models use an id more than once. With
+        `from_start`, what precedes the start of the run is not its own.
         """
         self._directory = directory
-        self._reader = RunReader(from_start=from_start)
-        self._keys: set[str] = set()  # of the calls that the editor shows
+        self._keys = set() if shown is None else shown
+        self._reader = RunReader(taken=self._keys, from_start=from_start)
         self.stop_reason: StopReason | None = None  # once the run has ended
         self.error: Failed | None = None  # if it failed
 
@@ -58,6 +60,11 @@ class SessionUpdates:
         """The updates for an event."""
         for change in self._reader.read(event):
             yield from self._encode(change)
+
+    def shown_id(self, call_id: str) -> str:
+        """The id under which the editor shows a call that has no result."""
+        call = self._reader.find(call_id)
+        return call_id if call is None else call.key
 
     def _encode(self, change: c.Change) -> Iterable[Update]:
         match change:
@@ -109,18 +116,30 @@ class SessionUpdates:
                 self.error = end.error
 
 
-def replayed(entries: Iterable[Entry], directory: str) -> Iterator[Update]:
-    """The updates that show a stored session; pass the entries of one branch."""
-    updates = SessionUpdates(directory)
+def replayed(entries: Iterable[Entry], directory: str, shown: set[str] | None = None) -> Iterator[Update]:
+    """The updates that show a stored session; pass the entries of one branch. The ids of its calls are added to
+    `shown`."""
+    shown = set() if shown is None else shown
+    updates = SessionUpdates(directory, shown=shown)
     run_id: str | None = None
     for entry in visible(entries):
         fact = entry.fact
         if isinstance(fact, RunStarted) and entry.run_id != run_id:  # otherwise it was resumed
-            updates, run_id = SessionUpdates(directory), entry.run_id
+            updates, run_id = SessionUpdates(directory, shown=shown), entry.run_id
         if isinstance(fact, Message) and fact.role == "user" and is_written(fact):
             yield from message_updates(fact)
         else:
             yield from updates.of(EntryAppended(entry))
+
+
+def shown_before(entries: Iterable[Entry]) -> set[str]:
+    """The ids of the calls in an editor that shows a session already, whether it was replayed or shown live."""
+    keys = Keys()
+    shown: set[str] = set()
+    for entry in entries:
+        for call in entry.fact.tool_calls if isinstance(entry.fact, Message) else ():
+            shown |= {call.tool_call_id, keys.for_call(given_id(call))}
+    return shown
 
 
 def message_updates(message: Message) -> list[Update]:

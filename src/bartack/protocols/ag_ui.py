@@ -28,7 +28,7 @@ from bartack.nouns.entries import ApprovalRequired, Entry
 from bartack.nouns.json_values import json_text, write_time_text
 from bartack.nouns.parts import ToolResult
 from bartack.protocols import changes as c
-from bartack.protocols.ag_ui_messages import Json, message_json, result_json
+from bartack.protocols.ag_ui_messages import Json, message_json, place_of, result_json
 from bartack.protocols.content import content_text
 from bartack.protocols.run_reader import RunReader
 from bartack.protocols.shown_step import ShownCall
@@ -58,16 +58,22 @@ class AgUiStream:
         thread_id: str,
         run_id: str,
         *,
+        parent_run_id: str | None = None,
         messages: Iterable[Json] = (),
+        state: Json | None = None,
         known: Iterable[Entry] = (),
         from_start: bool = False,
         snapshot: bool = False,
     ) -> None:
-        """`run_id` is the client's name for the run, and `messages` are those that it has.
+        """`run_id` is the client's name for the run, `parent_run_id` that of the run which spawned it, and `messages`
+        are those that it has.
 
         `known` are the entries of our run that it has received before, if the run continues. With `from_start`, what
-        precedes the start of the run is not its own. With `snapshot` it gets all `messages` first, because it has none.
+        precedes the start of the run is not its own. With `snapshot` it gets all `messages` and the `state` first,
+        because it has none.
         """
+        self._parent = {} if parent_run_id is None else {"parentRunId": parent_run_id}
+        self._state = state
         self._ids = {"threadId": thread_id, "runId": run_id}
         self.messages: list[Json] = deepcopy(list(messages))
         calls = (call for message in self.messages for call in message.get("toolCalls") or ())
@@ -126,9 +132,12 @@ class AgUiStream:
         for change in all_changes:
             if not self._has_started:
                 self._has_started = True
-                events.append({"type": "RUN_STARTED", **self._ids, "protocolVersion": PROTOCOL_VERSION})
+                ids = {**self._ids, **self._parent}
+                events.append({"type": "RUN_STARTED", **ids, "protocolVersion": PROTOCOL_VERSION})
                 if self._starts_with_snapshot:
                     events.append(self._snapshot())
+                    if self._state is not None:
+                        events.append({"type": "STATE_SNAPSHOT", "snapshot": self._state})
             events += self._encode(change)
         return events
 
@@ -320,18 +329,9 @@ class AgUiStream:
                 known["content"] = message["content"]
                 yield self._snapshot()
             return
-        self.messages.insert(self._place_of(change.key), message)
+        self.messages.insert(place_of(self.messages, change.key), message)
         fields = {"messageId": message["id"], "toolCallId": change.key, "content": message["content"], "role": "tool"}
         yield {"type": "TOOL_CALL_RESULT", **fields}
-
-    def _place_of(self, key: str) -> int:
-        """Where a client puts a result: after the message with its call, and the results that are there."""
-        for at, message in enumerate(self.messages):
-            if any(call["id"] == key for call in message.get("toolCalls", ())):
-                while at + 1 < len(self.messages) and self.messages[at + 1]["role"] == "tool":
-                    at += 1
-                return at + 1
-        return len(self.messages)
 
     def _progress(self, change: c.CallProgressed) -> Iterator[Json]:
         yield from self._start_subagent(change)

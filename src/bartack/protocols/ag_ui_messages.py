@@ -25,7 +25,7 @@ from bartack.session.decisions import Decision
 from bartack.session.redaction import visible
 from bartack.stream.assembler import parse_arguments
 
-__all__ = ["AgUiRequest", "Json", "RunInput", "ag_ui_messages", "message_json", "read_run", "result_json"]
+__all__ = ["AgUiRequest", "Json", "RunInput", "ag_ui_messages", "message_json", "place_of", "read_run", "result_json"]
 
 Json = dict[str, Any]
 _KINDS = ("image", "audio", "video", "document")
@@ -36,6 +36,7 @@ class AgUiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     thread_id: str
     run_id: str
+    parent_run_id: str | None = None
     messages: list[Json]  # as the client has them
     prompt: Message | None = None
     history: tuple[Message, ...] = ()  # the messages before the prompt
@@ -109,6 +110,7 @@ class RunInput(msgspec.Struct, rename="camel"):
 
     thread_id: str
     run_id: str
+    parent_run_id: str | None = None
     messages: list[dict[str, Any]] = []
     state: Any = None
     tools: list[_Tool] | None = None
@@ -131,6 +133,7 @@ def read_run(body: Any) -> AgUiRequest:
     return AgUiRequest(
         thread_id=run.thread_id,
         run_id=run.run_id,
+        parent_run_id=run.parent_run_id,
         messages=run.messages,
         prompt=prompt,
         history=tuple(message for message in read[: -1 if prompt else None] if message is not None),
@@ -219,28 +222,45 @@ def ag_ui_messages(entries: Iterable[Entry]) -> list[Json]:
         if fact.role == "assistant" and entry.run_id is not None and is_answer(entry, fact):
             number = answers[entry.run_id] = answers.get(entry.run_id, 0) + 1
             messages += message_json(f"{entry.run_id}-{number}", fact)
+        elif fact.role == "tool":
+            for result in fact.tool_results:
+                messages.insert(place_of(messages, result.tool_call_id), result_json(result.tool_call_id, result))
         else:
             messages += message_json(fact.id or entry.id, fact)
     return messages
 
 
+def place_of(messages: Sequence[Json], call_id: str) -> int:
+    """Where a client puts a result: after the message with its call, and the results that are there."""
+    for at in range(len(messages) - 1, -1, -1):  # it is usually near the end
+        if any(call["id"] == call_id for call in messages[at].get("toolCalls", ())):
+            while at + 1 < len(messages) and messages[at + 1]["role"] == "tool":
+                at += 1
+            return at + 1
+    return len(messages)
+
+
 def message_json(message_id: str, message: Message) -> list[Json]:
-    """A message of ours as messages of the protocol, which has reasoning and each result apart."""
-    if message.role == "tool":
-        return [result_json(result.tool_call_id, result) for result in message.tool_results]
+    """A message of ours, but not of results, as messages of the protocol, which has reasoning and each result apart.
+
+    A client has them in the order in which they began, and results after the message with their calls.
+    """
     if message.role != "assistant":
         return [{"id": message_id, "role": message.role, "content": content_json(_content_parts(message))}]
-    thoughts = [part.text for part in message.parts if isinstance(part, Thinking)]
-    made: list[Json] = [
-        {"id": f"{message_id}-r{at}", "role": "reasoning", "content": text} for at, text in enumerate(thoughts, 1)
-    ]
     own: Json = {"id": message_id, "role": "assistant"}
     if any(isinstance(part, Text) for part in message.parts):
         own["content"] = message.text
     if message.tool_calls:
         own["toolCalls"] = [_call_json(call) for call in message.tool_calls]
-    made += [own] if len(own) > 2 else []
-    return made + [result_json(call.tool_call_id, call.result) for call in message.tool_calls if call.result]
+    thoughts = [part for part in message.parts if isinstance(part, Thinking)]
+    made: list[Json] = [
+        {"id": f"{message_id}-r{at}", "role": "reasoning", "content": part.text} for at, part in enumerate(thoughts, 1)
+    ]
+    if len(own) > 2:
+        results = [result_json(call.tool_call_id, call.result) for call in message.tool_calls if call.result]
+        before = next(at for at, part in enumerate(message.parts) if not isinstance(part, Thinking))
+        made[before:before] = [own, *results]
+    return made
 
 
 def _call_json(call: ToolCall) -> Json:

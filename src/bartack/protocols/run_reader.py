@@ -58,6 +58,7 @@ _STATUSES: dict[AgentStatus, Literal["completed", "aborted"]] = {
     AgentStatus.ABORTED: "aborted",
 }
 _NOT_RUN = "Not executed: the model call failed."
+_SUSPENDED = Failed(ErrorCode.PAUSED, "The run was suspended.")
 _INTERRUPTED = Failed(ErrorCode.STREAM_TRUNCATED, "The connection to the run was lost.")
 
 
@@ -183,6 +184,14 @@ class RunReader:
             return
         self._step = ShownStep(self._keys)
 
+    def _drop_failed(self) -> Iterator[Change]:
+        """Take back what is shown of a failed attempt, because something comes before the next one. That is so if the
+        run was suspended, or its process ended, in the middle of an answer."""
+        if self._failed is not None and self._step is not None:
+            yield from self._begin(void=True)
+            self._step = None
+            self._steps -= 1
+
     def _become(self, message: Message, *, is_final: bool) -> Iterator[Change]:
         shown = self._step
         is_void = shown is not None and not shown.can_become(message.parts, is_final=is_final)
@@ -214,7 +223,9 @@ class RunReader:
                     if call is not None:
                         yield from call.end(result)
             case Message(role="user"):
-                if (self._steps or is_requested(fact)) and is_written(fact):
+                joins = self._steps > 0 or is_requested(fact)
+                yield from self._drop_failed()
+                if joins and is_written(fact):
                     yield MessageAdded(entry.id, fact)
             case ToolStarted() | ToolProgress() | ApprovalRequired() | ApprovalDecided() | ResultPosted():
                 call = self._open.get(fact.tool_call_id)
@@ -328,8 +339,12 @@ class RunReader:
     # -- the end
 
     def _pause(self, approvals: tuple[ApprovalRequired, ...]) -> Iterator[Change]:
-        self.is_ended = True
-        yield RunPauses(approvals, tuple(call.key for call in self._calls.values() if call.is_deferred))
+        deferred = tuple(call.key for call in self._calls.values() if call.is_deferred)
+        if approvals or deferred:
+            self.is_ended = True
+            yield RunPauses(approvals, deferred)
+        else:  # it waits for nobody, and nothing that a client sends continues it
+            yield from self.close(_SUSPENDED)
 
     def _finish(self, result: RunResult) -> Iterator[Change]:
         """The end of a run without a stored one: it paused, or the store failed."""

@@ -28,11 +28,16 @@ from bartack.protocols.changes import (
 )
 from bartack.stream.assembler import parse_arguments
 
-__all__ = ["Keys", "ShownCall", "ShownStep"]
+__all__ = ["Keys", "ShownCall", "ShownStep", "given_id"]
 
 NESTED = "The sub-agent has continued."  # as the result of a call of its own, which only its session has
 CUT_OFF = "Not executed: the call was cut off."
 _PROVIDER_ID = "providerToolCallId"  # metadata of a call whose id was taken: the one that the model gave it
+
+
+def given_id(call: ToolCall) -> str:
+    """The id that the model gave a call."""
+    return str((call.metadata or {}).get(_PROVIDER_ID, call.tool_call_id))
 
 
 class Keys:
@@ -59,8 +64,7 @@ class Keys:
         """The key of a stored call. One that was shown before it was stored has a variant of the model's id for it."""
         if not self.are_known:
             return self.for_call(call.tool_call_id)
-        given = str((call.metadata or {}).get(_PROVIDER_ID, call.tool_call_id))
-        shown = self._variant(given, self._calls)
+        shown = self._variant(given_id(call), self._calls)
         key = shown if shown in self._taken and call.tool_call_id not in self._taken else call.tool_call_id
         self._calls.add(key)
         return key

@@ -19,6 +19,7 @@ from bartack.store import requests
 from bartack.tools import ToolDefinition
 from bartack.web.chats import (
     Answers,
+    branch_of,
     check_asked,
     check_prompt,
     entries_of,
@@ -58,7 +59,13 @@ async def _run(call: Call) -> Response:
     )
     if isinstance(request.state, dict) and request.state and request.state != _state(stored):
         await requests.note(call.service.store, session_id, STATE, request.state)
-    stream = AgUiStream(request.thread_id, request.run_id, messages=request.messages, from_start=True)
+    stream = AgUiStream(
+        request.thread_id,
+        request.run_id,
+        parent_run_id=request.parent_run_id,
+        messages=request.messages,
+        from_start=True,
+    )
     return run_stream(call.service, session_id, started.position, stream)
 
 
@@ -82,7 +89,13 @@ async def _continue(call: Call, session_id: str, request: AgUiRequest) -> Respon
     await post_answers(call, session_id, answers)
     await call.service.runs.resume(session_id, **_settings(request))
     known = [entry for entry in last_run(branch) if entry.seq <= waiting[-1].seq]
-    stream = AgUiStream(request.thread_id, request.run_id, messages=request.messages, known=known)
+    stream = AgUiStream(
+        request.thread_id,
+        request.run_id,
+        parent_run_id=request.parent_run_id,
+        messages=request.messages,
+        known=known,
+    )
     return run_stream(call.service, session_id, str(waiting[-1].seq), stream, subagents=subagents)
 
 
@@ -90,11 +103,17 @@ async def _connect(call: Call) -> Response:
     """The whole session, and what happens in it if a run is live."""
     request = read_run(call.body)
     session_id = session_of(call, request.thread_id)
-    branch = await call.service.store.load(session_id)
+    branch = await branch_of(call, session_id)
     stream = AgUiStream(
-        request.thread_id, request.run_id, messages=ag_ui_messages(branch), known=last_run(branch), snapshot=True
+        request.thread_id,
+        request.run_id,
+        parent_run_id=request.parent_run_id,
+        messages=ag_ui_messages(branch),
+        state=_state(branch),
+        known=last_run(branch),
+        snapshot=True,
     )
-    if await call.service.state_of(session_id) == "running":
+    if branch and await call.service.state_of(session_id) == "running":
         subagents = await open_subagents(call.service, last_run(branch))
         return run_stream(call.service, session_id, str(branch[-1].seq), stream, subagents=subagents)
     return Response(stream.pause() or stream.finish(), headers=dict(HEADERS))

@@ -15,6 +15,7 @@ from bartack.protocols.ai_sdk_messages import ChatBody, ChatRequest, read_chat, 
 from bartack.store import requests
 from bartack.web.chats import (
     Answers,
+    branch_of,
     check_asked,
     check_prompt,
     entries_of,
@@ -93,8 +94,8 @@ async def _stop(call: Call) -> Response:
 async def _messages(call: Call) -> Any:
     version = _version(call)
     session_id = session_of(call, call.request.path_params["chat"])
-    is_running = await call.service.state_of(session_id) == "running"
-    branch = await call.service.store.load(session_id)
+    branch = await branch_of(call, session_id)
+    is_running = bool(branch) and await call.service.state_of(session_id) == "running"
     return ui_messages(branch, version, include_open=not is_running)
 
 

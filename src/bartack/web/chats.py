@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from bartack.nouns.entries import ApprovalRequired, Entry, RunStarted, ToolStarted
+from bartack.nouns.entries import ApprovalRequired, Entry, RunEnded, RunStarted, ToolStarted
 from bartack.nouns.errors import Conflict, NotFound, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ToolResult
@@ -17,6 +17,7 @@ from bartack.web.endpoint import Call
 
 __all__ = [
     "Answers",
+    "branch_of",
     "check_asked",
     "check_prompt",
     "entries_of",
@@ -43,14 +44,28 @@ async def entries_of(call: Call, session_id: str) -> Sequence[Entry]:
         return ()
 
 
+async def branch_of(call: Call, session_id: str) -> Sequence[Entry]:
+    """The entries of the newest branch; none if there is no such session: a chat exists once it has a message."""
+    try:
+        return await call.service.store.load(session_id)
+    except NotFound:
+        return ()
+
+
 def head_before(entries: Sequence[Entry], prompt: Message) -> str | None:
-    """Where the answer begins a branch: before the message that is edited, or answered again. None: at the end."""
-    before_run: str | None = None
+    """Where the answer begins a branch: before the message that is edited or answered again, and the start of its run.
+    None: at the end."""
+    by_id: dict[str | None, Entry] = {}
     for entry in entries:
-        if isinstance(entry.fact, RunStarted):
-            before_run = entry.parent_id
-        elif isinstance(entry.fact, Message) and entry.fact.role == "user" and entry.fact.id == prompt.id:
-            return before_run
+        by_id[entry.id] = entry
+        if not (isinstance(entry.fact, Message) and entry.fact.role == "user" and entry.fact.id == prompt.id):
+            continue
+        before = by_id.get(entry.parent_id)
+        while before is not None and not isinstance(before.fact, Message | RunEnded):
+            if isinstance(before.fact, RunStarted):
+                return before.parent_id
+            before = by_id.get(before.parent_id)
+        return entry.parent_id  # no run began with it: it was posted, or is history that a run began with
     return None
 
 

@@ -4,6 +4,7 @@
 //   {"do": "open", "api": "http://127.0.0.1:1234/chat", "id": "trip", "messages": []}
 //   {"do": "send", "text": "Hello"}                         the reply comes when the chat is ready again
 //   {"do": "send", "text": "Hello", "until": "Hel"}         ... or when the answer contains this text
+//   {"do": "send", "message": {"parts": [...]}}             a message with other parts, or metadata
 //   {"do": "approve", "id": "c1", "approved": true}         sends the decision as `sendAutomaticallyWhen` does
 //   {"do": "decide", "approvals": [...]}                    the same for version 5, in the body of a request
 //   {"do": "output", "toolCallId": "c1", "output": 1}       the page has executed a tool
@@ -81,12 +82,12 @@ async function assembled(chunks) {
 
 const commands = {
   open: async (command) => { open(command); },
-  send: async ({ text, until, body }) => {
-    settled = chat.sendMessage({ text }, { body });
+  send: async ({ text, until, body, message }) => {
+    settled = chat.sendMessage(message ?? { text }, { body });
     await (until === undefined ? settled : untilText(until));
     if (until === undefined) await untilReady();
   },
-  regenerate: async () => { await chat.regenerate(); },
+  regenerate: async ({ messageId }) => { await chat.regenerate({ messageId }); await untilReady(); },
   edit: async ({ messageId, text }) => { await chat.sendMessage({ messageId, text }); },
   approve: async ({ id, approved, reason }) => {
     await chat.addToolApprovalResponse({ id, approved, reason });

@@ -176,6 +176,35 @@ async def test_the_state_is_shared_in_both_directions() -> None:
         reply = await thread("wait")
         assert reply["state"] == {"theme": "light"}
         assert ["weather", {"sky": "rain"}] in reply["custom"]
+        await thread.open("/api/ag-ui/connect")
+        assert (await thread("run"))["state"] == {"theme": "light"}
+
+
+async def test_thinking_between_texts_and_calls_has_the_same_place_when_the_thread_is_opened_again() -> None:
+    calls = [ToolCall(f"c{number}", "weather", {"city": "Paris"}) for number in (1, 2)]
+    answer = assistant(Thinking("First."), "One.", Thinking("Then."), *calls, Thinking("Last."))
+    async with page(answer, assistant(Thinking("So."), "It rains.")) as thread:
+        reply = await thread("run", text="Will it rain?")
+        assert [one[0] for one in brief(reply)] == [
+            "user",
+            "reasoning",
+            "assistant",
+            "tool",
+            "tool",
+            "reasoning",
+            "reasoning",
+            "reasoning",
+            "assistant",
+        ]
+        await thread.open("/api/ag-ui/connect")
+        assert (await thread("run"))["messages"] == reply["messages"]
+
+
+async def test_a_thread_that_has_not_begun_is_empty() -> None:
+    async with page("Hello.") as thread:
+        await thread.open("/api/ag-ui/connect")
+        reply = await thread("run")
+        assert (reply.get("failure"), reply["outcome"], reply["messages"]) == (None, "success", [])
 
 
 async def test_the_rules_in_python_agree_with_the_client() -> None:

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
-from bartack import ErrorCode, Failed, Start, TextDelta, Thinking, ToolCall, ToolCallArgs, ToolCallStart, assistant
+from bartack import (
+    ErrorCode,
+    Failed,
+    Start,
+    TextDelta,
+    Thinking,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallStart,
+    assistant,
+    user,
+)
 from bartack.protocols.ai_sdk import UIMessageStream, Version
 from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
+from bartack.store.requests import post
 from bartack.tools import ToolDefinition
 from tests.clients.ui.npm_client import NpmClient, npm_client
 from tests.clients.ui.scripted import HERE, Server, researcher, scripted_server, some_runs
@@ -229,6 +241,26 @@ async def test_an_answer_can_be_generated_again_and_a_message_edited(version: st
         assert [part[1] for part in answer(edited)[1:]] == ["Three."]
         stored = await chat.server.client.get(f"/ai-sdk/v{version}/chat/trip/messages")
         assert [one["parts"][-1]["text"] for one in stored] == ["Go on", "Three."]
+
+
+async def test_a_chat_that_has_not_begun_has_no_messages() -> None:
+    async with page("6", "Hello.") as chat:
+        assert await chat.server.client.get("/ai-sdk/chat/trip/messages") == []
+
+
+async def test_a_message_that_no_run_began_with_can_be_edited_and_answered_again() -> None:
+    async with page("6", "New.", "Newer.") as chat:
+        store = chat.server.app.service.store
+        await store.create_session("trip")
+        await post(store, "trip", user("One?"), assistant("1."), user("Two?"), assistant("2."), user("Three?"))
+        imported = await chat.server.client.get("/ai-sdk/chat/trip/messages")
+        await chat.open("trip", imported)
+        edited = await chat("edit", messageId=imported[2]["id"], text="Too?")
+        assert [one["parts"][-1]["text"] for one in edited["messages"]] == ["One?", "1.", "Too?", "New."]
+        again = await chat("regenerate")
+        stored = await chat.server.client.get("/ai-sdk/chat/trip/messages")
+        assert [one["parts"][-1]["text"] for one in stored] == ["One?", "1.", "Too?", "Newer."]
+        assert [one["id"] for one in stored] == [one["id"] for one in again["messages"]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -123,7 +123,7 @@ async def test_changes_need_permission(tmp_path: Path, choice: str, status: str)
         assert question["toolCall"]["title"] == "write_file: a.txt"
         path = str(one.project / "a.txt")
         assert question["toolCall"]["content"] == [{"type": "diff", "path": path, "newText": "new"}]  # a new file
-        assert [option["kind"] for option in question["options"]] == ["allow_once", "reject_once"]
+        assert [option["kind"] for option in question["options"]] == ["allow_once", "allow_always", "reject_once"]
         assert states(seen["updates"])[-1] == status
         assert (one.project / "a.txt").exists() == (choice == "allow")
 
@@ -181,6 +181,31 @@ async def test_a_cancelled_answer_is_kept(tmp_path: Path) -> None:
         await one.cancel()
         assert (await one.npm("wait"))["result"]["stopReason"] == "cancelled"
         assert texts(await one.loaded()).startswith("One")
+
+
+async def test_a_prompt_that_is_cancelled_at_once_is_cancelled(tmp_path: Path) -> None:
+    async with editor(tmp_path, f"One, two {HERE} three.") as one:
+        await one.open()
+        await one.start("Count")
+        await one.cancel()
+        assert (await one.npm("wait"))["result"]["stopReason"] == "cancelled"
+
+
+async def test_what_is_always_allowed_is_asked_once(tmp_path: Path) -> None:
+    calls = [{"call": [f"c{at}", "run_command", {"command": "git status"}]} for at in (1, 2)]
+    async with editor(tmp_path, *calls, "Done.") as one:
+        await one.open()
+        await one.npm("set", answer="always-1")
+        _, seen = await one.prompt("Go")
+        (question,) = seen["questions"]
+        assert [option["name"] for option in question["options"]] == [
+            "Allow",
+            "Always allow this exact command: git status",
+            "Always allow commands that start with: git status",
+            "Always allow every call of run_command",
+            "Reject",
+        ]
+        assert states(seen["updates"]).count("completed") == 2
 
 
 async def test_failures_are_errors_of_the_request(tmp_path: Path) -> None:
