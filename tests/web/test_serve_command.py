@@ -42,6 +42,15 @@ async def test_the_printed_link_signs_one_browser_in_and_the_kept_token_any_prog
         await process.wait()
 
 
+def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "bartack.cli", "serve", "--model", "local", "--port", "0", "--no-tools"]
+    env = environment(tmp_path) | {"BARTACK_WEB_TOKEN": "secret"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env, cwd=tmp_path, timeout=LIMIT_S)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "BARTACK_WEB_TOKEN is too short; it needs at least 32 characters." in done.stderr
+    assert "secret" not in done.stderr
+
+
 def list_tokens(folder: Path) -> list[str]:
     paths = list(folder.rglob("web-token"))
     assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600]

@@ -210,7 +210,7 @@ def _load(name: str, invalid: Callable[[str, str], PartValidationError]) -> Any:
         problem = "there is no module" if is_itself else "it imports the missing module"
         raise invalid(name, f"{problem} {error.name}") from error
     except Exception as error:  # importing runs arbitrary code, which may raise anything
-        raise invalid(name, f"it cannot be imported: {type(error).__name__}: {error}") from error
+        raise invalid(name, f"it cannot be imported: {type(error).__name__}: {error}".rstrip(".")) from error
     finally:
         sys.path.remove(here)
         if here not in sys.path:

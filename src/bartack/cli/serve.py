@@ -36,6 +36,8 @@ from bartack.web.server import serve as serve_app
 app = options.new_app("Serve a web page and an API for sessions.")
 
 _PORT = 4747
+_TOKEN = "BARTACK_WEB_TOKEN"
+_MIN_TOKEN = 32  # characters, as many as no one can guess
 _PORT_HINT = "Choose another port with --port; 0 picks a free port."
 
 
@@ -82,7 +84,7 @@ def serve(
         _check(address)
         setup = resolve_setup(model=model, tools=tool or (), files=tools, instructions=instructions, store=store)
         jobs = queue_opener(setup.address, queue, engine=engine) if workers else None
-        token = os.environ.get("BARTACK_WEB_TOKEN", "").strip() or _kept_token(default_path().with_name("web-token"))
+        token = _given_token() or _kept_token(default_path().with_name("web-token"))
         try:
             listener = bound_socket(address)
         except BartackError as error:
@@ -109,6 +111,15 @@ def _check(address: Address) -> None:
         raise with_hint(error, "See --tls-cert, --tls-key and --public-url in 'bartack serve --help'.") from None
 
 
+def _given_token() -> str:
+    """The token in the environment; empty if there is none."""
+    token = os.environ.get(_TOKEN, "").strip()
+    if 0 < len(token) < _MIN_TOKEN:
+        text = f"The token in {_TOKEN} is too short; it needs at least {_MIN_TOKEN} characters."
+        raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
+    return token
+
+
 def _kept_token(path: Path) -> str:
     """The token in this file, which is created if needed, for its owner only."""
     try:
@@ -121,7 +132,7 @@ def _kept_token(path: Path) -> str:
         raise StoreError(
             f"Cannot read or create the token in {path}: {error}.", code=ErrorCode.INVALID_CONFIG
         ) from error
-    if len(token) < 32:
+    if len(token) < _MIN_TOKEN:
         text = f"The token in {path} is too short. Delete the file to have a new one created."
         raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
     return token
