@@ -26,8 +26,8 @@ export function s(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Give an element these children. Those that it has already are not touched, unless they have to change places: a child
- * that is drawn anew loses the focus, a selection, and the click that has begun on it. */
+/** Set the children of an element. Children that are already in place are not touched: an element that is removed or
+ * replaced loses the focus, the selection and a click in progress. */
 export function place(parent, children) {
   const wanted = new Set(children);
   const focused = document.activeElement;
@@ -38,9 +38,9 @@ export function place(parent, children) {
   if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
-const placed = new WeakMap(); // an element -> its children by the keys of what they show
+const placed = new WeakMap(); // an element -> its children by key
 
-/** Give an element one child for each value: made once for each key, and updated every time. */
+/** Give an element one child per value: created once per key, and updated on every call. */
 export function each(parent, values, keyOf, make, update = () => {}) {
   const known = placed.get(parent) ?? new Map();
   const children = new Map(values.map((value) => [keyOf(value), known.get(keyOf(value)) ?? make(value)]));
@@ -49,7 +49,7 @@ export function each(parent, values, keyOf, make, update = () => {}) {
   place(parent, [...children.values()]);
 }
 
-/** Set the text of an element, unless it has it already. */
+/** Set the text of an element, unless it is unchanged. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -60,7 +60,7 @@ class RunInspector extends HTMLElement {
     if (!branch.length) return place(this.#pane, [h("p", { class: "hint" }, "Nothing to inspect yet.")]);
     const load = { Timeline: this.#timeline, Entries: this.#entries, Views: this.#views, Request: this.#request, State: this.#states }[this.#tab];
     const show = await load.call(this, branch).catch((error) => () => [h("p", { class: "notice bad" }, error.message)]);
-    if (turn !== this.#turn) return; // something newer is shown
+    if (turn !== this.#turn) return; // superseded by a newer call
     place(this.#pane, show());
     for (const lit of this.#pane.querySelectorAll(".diagram:not([data-seen]) .lit")) {
       lit.scrollIntoView({ block: "nearest", inline: "center" });
@@ -68,8 +68,8 @@ class RunInspector extends HTMLElement {
     }
   }
 
-  // -- the run over time. This and the other four load what they need, and return what then draws it. Entries are
-  // known by themselves and not by their ids: those of another session, or with redacted content, are different ones.
+  // -- the timeline. Like the other four tabs, it loads its data and returns a function that draws it. Entries are keyed
+  // by identity, not by id: an entry that was redacted, or belongs to another session, is drawn again.
 
   async #timeline(branch) {
     const all = runs(branch);
@@ -92,7 +92,7 @@ class RunInspector extends HTMLElement {
     }, 1000);
     return [this.#chooseRun, this.#bars];
   }
-  #run = ""; // the last one, if empty
+  #run = ""; // empty: the latest run
   #chooseRun = h("select", { "aria-label": "Run", onchange: () => { this.#run = this.#chooseRun.value; this.#draw(); } });
   #bars = h("div", {});
   #ticking = null;
@@ -158,7 +158,7 @@ class RunInspector extends HTMLElement {
       || (entry.kind === "stream_failed" && entry.payload.modelCallIndex !== undefined));
     if (!calls.length) return () => [h("p", { class: "hint" }, "No model call yet.")];
     const chosen = calls.find((entry) => entry.id === this.#call) ?? calls.at(-1);
-    if (this.#sent.call !== chosen) { // it does not change
+    if (this.#sent.call !== chosen) { // a request that was sent does not change
       const request = await get(sessionPath(this.view.session, `/entries/${chosen.id}/request`));
       this.#sent = { call: chosen, shown: sentRequest(request, branch) };
     }

@@ -1,7 +1,7 @@
 // The list of sessions, live ones first, then by day, with a search field.
 
 import { get } from "./api.js";
-import { each, h, shortId, write } from "./dom.js";
+import { each, h, s, shortId, write } from "./dom.js";
 import "./worker-status.js";
 
 const EVERY_MS = 4000;
@@ -21,12 +21,7 @@ class SessionList extends HTMLElement {
   #more = h("button", { class: "quiet", hidden: true, onclick: () => this.refresh(this.#cursor) }, "More");
 
   connectedCallback() {
-    const mark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    mark.setAttribute("viewBox", "0 0 26 14");
-    mark.setAttribute("aria-hidden", "true");
-    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    path.setAttribute("d", MARK);
-    mark.append(path);
+    const mark = s("svg", { viewBox: "0 0 26 14", "aria-hidden": "true" }, s("path", { d: MARK }));
     const search = h("input", { type: "search", dir: "auto", placeholder: "Search sessions  /", "aria-label": "Search sessions",
       oninput: (event) => { this.#query = event.target.value.trim(); this.refresh(); } });
     this.setAttribute("role", "navigation");

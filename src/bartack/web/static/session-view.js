@@ -216,7 +216,7 @@ class SessionView extends HTMLElement {
     const { heads, at } = this.#whichBranch();
     this.#branches.hidden = heads.length < 2;
     write(this.#place, `branch ${at + 1} of ${heads.length}`);
-    this.#previous.setAttribute("aria-disabled", String(at <= 0)); // a button that is disabled loses the focus
+    this.#previous.setAttribute("aria-disabled", String(at <= 0)); // a disabled button loses the focus
     this.#next.setAttribute("aria-disabled", String(at >= heads.length - 1));
   }
 
@@ -228,7 +228,7 @@ class SessionView extends HTMLElement {
 
   // -- drawing
 
-  /** `stored` is the entry, if any, that takes the place of the answer that arrived. */
+  /** `stored` is the entry, if any, that replaces the streamed answer. */
   #draw(isFirst = false, stored = null) {
     const wasAtEnd = isFirst || this.#isAtEnd();
     const shown = items(this.#branch);
@@ -237,7 +237,7 @@ class SessionView extends HTMLElement {
     for (const key of this.#shown.keys()) if (!keys.has(key)) this.#shown.delete(key);
     if (this.#earlier) elements.unshift(this.#more);
     place(this.#list, elements);
-    if (stored) this.#replaceAnswer(stored); // before the next layout, so that nothing moves for someone who reads it
+    if (stored) this.#replaceAnswer(stored); // before the next layout, so that the text does not move under the reader
     this.#showState();
     if (shown.some((item) => item.state === "ask")) this.#loadRules();
     if (wasAtEnd) this.#toEnd();
@@ -304,7 +304,7 @@ class SessionView extends HTMLElement {
     return !entry.payload.meta?.requestId;
   }
 
-  /** The answer that arrived is over, and this entry shows what was stored of it. Unfolded thinking stays unfolded. */
+  /** Replace the streamed answer with the stored one. Expanded thinking stays expanded. */
   #replaceAnswer(entry) {
     this.#live.forEach(({ thought }, at) => {
       const stored = this.#shown.get(`${entry.id}/${at}`);
@@ -390,7 +390,7 @@ class SessionView extends HTMLElement {
           location.hash = `session=${encodeURIComponent(id)}`;
           await routed; // the page is opening the session now
           await this.#opening;
-        } else if (this.#head || !this.#close) await this.open(id); // it may begin anew after it was deleted
+        } else if (this.#head || !this.#close) await this.open(id); // it may have been deleted, and is created again
       }
       this.#composer.sent();
       this.#toEnd();
@@ -452,7 +452,7 @@ class SessionView extends HTMLElement {
 }
 customElements.define("session-view", SessionView);
 
-/** As browsers have it only for pages that came by https or from this machine. */
+/** Like crypto.randomUUID, which browsers offer only on secure pages. */
 function randomId() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

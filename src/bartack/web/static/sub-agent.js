@@ -10,7 +10,7 @@ const EVERY_MS = 1500;
 class SubAgent extends HTMLElement {
   #session = "";
   #branch = [];
-  #turn = 0; // of reading
+  #turn = 0; // counts loads: a response to an earlier one is discarded
   #list = h("div", { class: "inner" });
   #details = h("details", {}, h("summary", {}, "Sub-agent"), this.#list);
 
@@ -36,7 +36,7 @@ class SubAgent extends HTMLElement {
   async #load() {
     const turn = ++this.#turn;
     this.#branch = [];
-    each(this.#list, []); // what is known of it may have been redacted
+    each(this.#list, []); // entries may have been redacted since
     do {
       const place = this.#branch.length ? { cursor: this.#branch.at(-1).seq } : { before: 2 ** 52 };
       const page = await get(sessionPath(this.#session, "/entries"), { ...place, limit: 200, html: 1 }).catch((error) => ({ error }));

@@ -18,8 +18,8 @@ class ToolCard extends HTMLElement {
   #isAllowing = false;
   #always = h("button", { hidden: true, onclick: () => this.#allow(true) }, "Always…");
   #ticking = null;
-  #inner = null; // what its sub-agent does
-  #growing = h("pre", { tabindex: "0" }); // arguments that arrive, then what a running tool reports
+  #inner = null; // the session of its sub-agent
+  #growing = h("pre", { tabindex: "0" }); // the arguments as they arrive, then the progress of the tool
 
   show(item, session) {
     if (this.#item && isSame(this.#item, item)) return;
@@ -73,7 +73,7 @@ class ToolCard extends HTMLElement {
   #grown(text, label) {
     const shown = this.#growing.textContent;
     this.#growing.setAttribute("aria-label", label);
-    if (text.startsWith(shown)) this.#growing.append(text.slice(shown.length)); // what somebody selects in it stays
+    if (text.startsWith(shown)) this.#growing.append(text.slice(shown.length)); // keeps a selection
     else this.#growing.textContent = text;
     return this.#growing;
   }
@@ -188,13 +188,13 @@ class ToolCard extends HTMLElement {
 }
 customElements.define("tool-card", ToolCard);
 
-/** Whether two items show the same. Most of their values are those of the same entries. */
+/** Whether two items look the same. Most values are identical objects, because they come from the same entries. */
 function isSame(one, two) {
   const names = new Set([...Object.keys(one), ...Object.keys(two)]);
   return [...names].every((name) => one[name] === two[name] || JSON.stringify(one[name]) === JSON.stringify(two[name]));
 }
 
-/** What matters of an output: the end of a failure, the beginning of anything else. */
+/** The relevant part of an output: the end of a failure, otherwise the beginning. */
 function cut(item) {
   const lines = item.output.split("\n");
   if (lines.length <= CUT_LINES) return item.output;
