@@ -142,7 +142,7 @@ async def test_a_message_instead_of_a_decision_ends_the_run_that_waits_and_is_an
         assert stored[1]["parts"][1]["state"] == "output-error"
         if version == "5":
             late = await chat("decide", approvals=[{"id": "c1", "approved": True}])
-            assert "answers no question" in late["error"]
+            assert "nor an answer to a pending approval" in late["error"]
         else:  # no chunk changes an earlier message of a client
             assert reply["messages"][1]["parts"][1]["state"] == "approval-requested"
             late = await chat("approve", id="c1", approved=True)
