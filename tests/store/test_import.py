@@ -20,11 +20,12 @@ from bartack.nouns.entries import (
     ToolStarted,
 )
 from bartack.nouns.errors import Conflict, ErrorCode, SessionInUse, StoreError
-from bartack.nouns.messages import Message, assistant, tool_message, user
+from bartack.nouns.messages import Message, Meta, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.run_state import RunState
 from bartack.store import MemoryStore, SessionStore, Tail, next_entries
 from bartack.store.maintenance import check
+from bartack.store.open_work import SCHEDULED, delivery_id
 from bartack.store.salvage import whole_session
 from bartack.store.transfer import Imported, export_session, import_lines, read_lines
 from tests.sample_session import SESSION
@@ -92,6 +93,19 @@ async def test_a_queued_message_is_withdrawn(store: SessionStore) -> None:
     (withdrawn,) = await stored_facts(store, len(lines))
     assert isinstance(withdrawn, Redaction)
     assert (await state_of(store)).is_finished
+
+
+async def test_a_scheduled_message_is_withdrawn_unless_it_was_delivered(store: SessionStore) -> None:
+    scheduled = Custom(SCHEDULED, {"message": wire.dump(user("Delete everything."))})
+    entries = next_entries("s", None, [SessionHeader(), scheduled, scheduled], Environment())
+    (delivery,) = next_entries("s", Tail(entries[-1].id, 3), [MessageQueued(user("Hi"))], Environment())
+    delivery = replace(delivery, id=delivery_id(entries[1].id))
+    message = replace(user("Hi"), meta=Meta(request_id=delivery.id))
+    answered = next_entries("s", Tail(delivery.id, 4), [message, assistant("Hello.")], Environment())
+    await import_lines(store, [wire.encode(entry) + b"\n" for entry in (*entries, delivery, *answered)])
+    (withdrawn,) = await stored_facts(store, 6)
+    assert isinstance(withdrawn, Redaction)
+    assert withdrawn.entry_id == entries[2].id
 
 
 async def test_a_session_of_our_own_is_not_closed_by_importing_its_export(store: SessionStore) -> None:

@@ -14,6 +14,7 @@ from bartack.queues import Job, QueueStatus, StoreQueue, cancel_run, submit
 from bartack.session.decisions import Decision
 from bartack.store import MemoryStore
 from bartack.store.requests import decide, note, post_result, queue, request_abort
+from bartack.store.transfer import export_session, import_lines
 from bartack.tools import tool
 from bartack.web.queued_runs import QueuedRuns
 from bartack.workers import Worker
@@ -110,6 +111,17 @@ async def test_a_request_without_a_job_continues_the_run(prompt: str, request_: 
             break
     worker.stop()
     await within(task)
+
+
+@pytest.mark.parametrize("how", ["submitted", "scheduled"])
+async def test_what_an_imported_file_requests_is_not_done(how: str) -> None:
+    store, here = MemoryStore(), MemoryStore()
+    with suppress(ConnectionAbortedError):
+        await PROMPTS[how](store)
+    await import_lines(here, [line async for line in export_session(store, SESSION)])
+    jobs = StoreQueue(here)
+    await Lookout(here, jobs).look()
+    assert (await jobs.status()).waiting == 0
 
 
 async def test_only_what_was_submitted_to_this_queue_and_is_still_open_is_enqueued() -> None:

@@ -31,12 +31,12 @@ from bartack.nouns.wire import dump, load
 from bartack.queues.job import JOB_KEY, Job, job_of
 from bartack.queues.run_queue import RunQueue
 from bartack.session.title import title_from
+from bartack.store.open_work import SCHEDULED, delivery_id
 from bartack.store.requests import load_state, post, post_from, redact, request_abort
 from bartack.store.session_store import SessionStore
 
 __all__ = ["cancel_run", "continue_run", "continued", "deliver_scheduled", "requested_jobs", "submit", "submitted_job"]
 
-SCHEDULED = "bartack.scheduled"  # a fact with a message that is delivered later
 _CONTINUING = (ApprovalDecided, ResultPosted, AbortRequested)
 
 
@@ -93,14 +93,16 @@ async def submit(
 
 
 def submitted_job(entry: Entry) -> Job | None:
-    """The job that a message was submitted with."""
+    """The job that a message was submitted with. A copy of the entry in another session has none."""
     match entry.fact:
         case MessageQueued(metadata=metadata):
-            return job_of(metadata)
+            job = job_of(metadata)
         case Custom(name=name, data=data) if name == SCHEDULED:
-            return job_of(data)
+            job = job_of(data)
         case _:
             return None
+    is_own = job is not None and (job.id, job.session_id) == (entry.id, entry.session_id)
+    return job if is_own else None
 
 
 async def requested_jobs(store: SessionStore, session_id: str, since: datetime) -> list[Job]:
@@ -121,17 +123,17 @@ async def requested_jobs(store: SessionStore, session_id: str, since: datetime) 
         if job is not None and job.scheduled is None:
             found += [job] if entry.id in state.inbox else []
         elif job is not None:
-            found += [job] if entry.id not in withdrawn and _delivery_id(job) not in stored else []
-        elif open_run is not None and isinstance(entry.fact, _CONTINUING):
+            found += [job] if entry.id not in withdrawn and delivery_id(job.id) not in stored else []
+        elif open_run is not None and open_run.session_id == session_id and isinstance(entry.fact, _CONTINUING):
             continuing = [continued(open_run, entry.id, entry.timestamp)]  # the last is enough for all
-    return [job for job in (*continuing, *found) if job.session_id == session_id]  # the session may be a copy
+    return [*continuing, *found]
 
 
 async def deliver_scheduled(store: SessionStore, job: Job) -> None:
     """Queue the message of a job that was scheduled, unless it was withdrawn in the meantime."""
     if job.scheduled is not None:
         with suppress(_Withdrawn):
-            await post_from(store, job.session_id, partial(_delivery, job), entry_id=_delivery_id(job))
+            await post_from(store, job.session_id, partial(_delivery, job), entry_id=delivery_id(job.id))
 
 
 class _Withdrawn(Exception):
@@ -146,10 +148,6 @@ def _delivery(job: Job, entries: Iterable[Entry]) -> MessageQueued:
     ):
         raise _Withdrawn
     return MessageQueued(load(Message, scheduled.data.get("message")), requested_by=job.user)
-
-
-def _delivery_id(job: Job) -> str:
-    return derived_id(job.id, "delivered")
 
 
 async def continue_run(store: SessionStore, queue: RunQueue, request: Entry) -> Job | None:
@@ -189,7 +187,7 @@ async def cancel_run(
         requested = await requested_jobs(store, session_id, datetime.min.replace(tzinfo=UTC))
         own = [job for job in (*jobs, *requested) if (job.queue, job.engine) == (queue.name, queue.engine)]
         stored = {entry.id for entry in await store.entries(session_id)}
-        for scheduled in {job.scheduled for job in own if _delivery_id(job) not in stored}:
+        for scheduled in {job.scheduled for job in own if delivery_id(job.id) not in stored}:
             if scheduled is not None:
                 await redact(store, session_id, scheduled, reason=reason or "cancelled")
                 has_cancelled = True

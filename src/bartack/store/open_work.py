@@ -6,11 +6,19 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from bartack.nouns.entries import Entry, MessageQueued, Redaction, RunEnded, RunStarted, ToolStarted
+from bartack.nouns.entries import Custom, Entry, MessageQueued, Redaction, RunEnded, RunStarted, ToolStarted
+from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message
 from bartack.store.index import results_of
 
-__all__ = ["OpenBranch", "OpenWork"]
+__all__ = ["SCHEDULED", "OpenBranch", "OpenWork", "delivery_id"]
+
+SCHEDULED = "bartack.scheduled"  # the name of a fact with a message that a worker delivers later
+
+
+def delivery_id(scheduled_id: str) -> str:
+    """The id of the entry with which the message of a scheduled entry is delivered."""
+    return derived_id(scheduled_id, "delivered")
 
 
 class OpenBranch(NamedTuple):
@@ -28,7 +36,8 @@ class OpenWork:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.calls: dict[str, str] = {}  # tool calls without a result -> the entry with the call
         self.started: set[str] = set()  # tool calls that were started
-        self.queued: dict[str, None] = {}  # entries with messages that were not delivered
+        self.queued: dict[str, None] = {}  # entries with messages that were not delivered, also scheduled ones
+        self._deliveries: dict[str, str] = {}  # entries that deliver scheduled ones -> the scheduled ones
         self._runs: dict[str, Entry] = {}  # starts and ends of runs
         self._parents: dict[str, str] = {}
         self._last_children: dict[str, str] = {}
@@ -51,6 +60,10 @@ class OpenWork:
                 self._runs[entry.id] = entry
             case MessageQueued():
                 self.queued[entry.id] = None
+                self.queued.pop(self._deliveries.get(entry.id, ""), None)
+            case Custom(name=name) if name == SCHEDULED:
+                self.queued[entry.id] = None
+                self._deliveries[delivery_id(entry.id)] = entry.id
             case Redaction(entry_id=target):
                 self.queued.pop(target, None)
             case _:

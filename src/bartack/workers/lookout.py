@@ -77,7 +77,7 @@ class Lookout:
             submitted = submitted_job(last)
             if isinstance(last.fact, MessageQueued) and submitted is not None:
                 # By far the most frequent case if many runs are waiting: a run for this prompt serves all requests.
-                jobs = [submitted] if last.timestamp >= oldest and submitted.session_id == info.id else []
+                jobs = [submitted] if last.timestamp >= oldest else []
             elif await self._store.lease_of(info.id) is not None:
                 return False  # its run reads what was requested
             else:
