@@ -120,13 +120,13 @@ def test_commands_errors_and_interruptions() -> None:
 
 
 def test_the_header_has_the_directory_the_title_and_the_outer_session() -> None:
-    context = "<session_context>\n- **Workspace Directories:**\n  - /work/app\n</session_context>"
+    context = "<session_context>\n- **Workspace Directories:**\n  - /code/app\n</session_context>"
     transcript = read(line("c", "user", context), line("u", "user", "prompt"), name=f"parent/{NAME}")
     assert transcript.session_id == "gemini:2026-11-16T04-42-8cb7f799"
     assert transcript.header.title == "prompt"
     assert transcript.header.metadata == {
         "program": "gemini",
-        "directory": "/work/app",
+        "directory": "/code/app",
         "sourceId": "8cb7f799-18fc",
         "parentSession": "gemini:parent",
     }

@@ -154,7 +154,7 @@ def test_reverted_messages_are_on_another_branch() -> None:
 def test_files_of_a_prompt_are_kept() -> None:
     parts = [
         {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,AAAA", "filename": "a.pdf"},
-        {"type": "file", "mime": "text/plain", "url": "file:///work/b.txt"},
+        {"type": "file", "mime": "text/plain", "url": "file:///code/b.txt"},
     ]
     (prompt,) = facts_of(read(user("msg_1", *parts, created=1)))
     assert isinstance(prompt, Message)

@@ -46,7 +46,7 @@ SAMPLES = [found for found in samples() if found.size < 80_000]
 
 
 def session(*facts: Fact) -> list[Entry]:
-    header = SessionHeader(title="A title", metadata={"directory": "/work/app", "gitBranch": "main"})
+    header = SessionHeader(title="A title", metadata={"directory": "/code/app", "gitBranch": "main"})
     return list(next_entries("s", None, [header, *facts], counting_environment()))
 
 
@@ -142,7 +142,7 @@ def test_a_session_of_bartack_can_be_continued_elsewhere(target: str) -> None:
     header = back[0].fact
     assert isinstance(header, SessionHeader)
     assert header.metadata is not None
-    assert header.metadata.get("directory") == (None if target == "strands" else "/work/app")
+    assert header.metadata.get("directory") == (None if target == "strands" else "/code/app")
     results = [one for entry in back if isinstance(entry.fact, Message) for one in entry.fact.tool_results]
     calls = [one for entry in back if isinstance(entry.fact, Message) for one in entry.fact.tool_calls]
     assert {one.tool_call_id for one in results} == {one.tool_call_id for one in calls}

@@ -343,7 +343,7 @@ class RunReader:
         if approvals or deferred:
             self.is_ended = True
             yield RunPauses(approvals, deferred)
-        else:  # it waits for nobody, and nothing that a client sends continues it
+        else:  # nothing that a client sends would continue it
             yield from self.close(_SUSPENDED)
 
     def _finish(self, result: RunResult) -> Iterator[Change]:
