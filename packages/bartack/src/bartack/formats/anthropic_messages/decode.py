@@ -1,0 +1,402 @@
+"""Anthropic's Messages stream to deltas. Vertex AI sends the same events, and Bedrock wraps them (`bedrock_invoke`).
+
+A message is a list of blocks. Each block is a `content_block_start`, its deltas and a `content_block_stop`, all with
+one `index`. `message_delta` has the stop reason and the usage; `message_stop` is the terminal signal.
+
+How blocks become parts (the cases named here are in recordings/anthropic-messages):
+- `text` and `thinking` are emitted as they arrive. What applies to a whole block (signature, citations) is collected
+  and attached to the block's last delta.
+- `tool_use` is a call for the client. `server_tool_use` and `mcp_tool_use` are executed by the provider: they stay open
+  until their result block arrives, which is kept readable in the result and raw in the continuation data.
+- A result that does not directly follow its call leaves an empty thinking part with `Keys.RESULT_OF` in its place, so
+  that the encoder can restore the order of the blocks. Calls may run in parallel
+  (pydantic-ai--test_anthropic-test_anthropic_text_editor_code_execution_tool_stream--0-fe7f63) or inside each other
+  (ai--anthropic-web-fetch-tool-20260209.1--0-cf948f).
+- Everything without a counterpart in our parts (`redacted_thinking`, `compaction`, files in a container, a result whose
+  call is in an earlier message, future block types) is an empty thinking part that carries the block.
+- The `container` in which the provider ran its tools is only known after the last block. It is attached to the last
+  part; the end of a call is therefore delayed until something follows it.
+
+Recorded streams never interleave blocks. If blocks do overlap, a later one waits until the earlier one has ended, so
+that no part is split. Calls have keys of their own and may overlap.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from bartack.formats.anthropic_messages.events import (
+    BlockDelta,
+    Counts,
+    ErrorBody,
+    Event,
+    Keys,
+    MessageBody,
+    readable_result,
+    usage_of,
+)
+from bartack.formats.body_values import text_of
+from bartack.formats.decoder import Decoder, event_type
+from bartack.formats.framing import Frame
+from bartack.nouns.deltas import FinishReason
+from bartack.nouns.json_values import json_text
+from bartack.nouns.parts import ToolContent
+
+__all__ = ["FINISH_REASONS", "AnthropicMessages"]
+
+# docs.claude.com, "Handling stop reasons".
+FINISH_REASONS: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+    "compaction": "pause",  # the turn continues once the compaction block has been sent back
+}
+_CALL_KEYS = frozenset(("type", "id", "name", "input"))
+_NO_INDEX = float("nan")  # equal to no index
+
+
+class _CallEnd(NamedTuple):
+    """The end of a call, delayed because the container may still have to be added to it."""
+
+    key: str | int
+    continuation: dict[str, Any]
+    result: ToolContent | None = None
+    is_error: bool = False
+
+
+class AnthropicMessages(Decoder):
+    """Decodes `content_block_delta` and related events."""
+
+    format: ClassVar[str] = "anthropic-messages"
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # The text, thinking or compaction block that is open.
+        self._current: int | None = None
+        self._block: dict[str, Any] = {}  # the block of its start event
+        self._pieces: dict[str, list[str]] = {}  # the pieces of fields that are needed whole
+        self._citations: list[Any] = []
+        self._new_part = False
+        self._last_kind = ""  # the kind of the last part that was emitted
+        # Indexes whose next text or argument piece needs no further checks: the fast path of `read`.
+        self._text_index: float = _NO_INDEX
+        self._args_index: float = _NO_INDEX
+        self._args_call_id = ""
+        # Calls.
+        self._last_opened: str | int | None = None  # a call's key, or the index of another block
+        self._keys: dict[int, str | int] = {}  # the open calls: client calls by index, provider calls by id
+        self._unanswered: set[str] = set()  # keys of provider calls without a result
+        self._inputs: dict[int, str] = {}  # arguments in `content_block_start`, unless deltas follow
+        self._call_end: _CallEnd | None = None
+        self._waiting: dict[int, list[tuple[Event, Frame]]] = {}  # events of overlapping blocks, by index
+        self._counts = Counts()
+        self._container: dict[str, Any] | None = None
+
+    def read(self, event: Event, frame: Frame) -> None:
+        if event.type == "content_block_delta":
+            delta = event.delta
+            if event.index == self._text_index and delta is not None and delta.text:
+                self.out.more_text(delta.text)
+            elif event.index == self._args_index and delta is not None and delta.partial_json:
+                self.out.more_args(self._args_call_id, delta.partial_json)
+            else:
+                self._read_delta(event, frame)
+            return
+        read = _EVENTS.get(event.type or frame.event)
+        if read is not None:
+            read(self, event, frame)
+        elif event.error is not None or (event.type is None and isinstance(event.message, str)):
+            self._read_error(event, frame)
+
+    def read_unparsed(self, frame: Frame) -> bool:
+        if frame.data == b"[DONE]":  # added by gateways that speak several formats; not verified
+            if self.out.finish_reason is not None:
+                self._read_message_stop(Event(), frame)
+            return True
+        return event_type(frame.data) not in (None, "content_block_delta", *_EVENTS)
+
+    def read_end(self) -> None:
+        self._close_blocks()
+        self._end_call()
+        self.truncated("message_stop")
+
+    # -- deltas
+
+    def _read_delta(self, event: Event, frame: Frame) -> None:
+        delta, index = event.delta, event.index or 0
+        if delta is None:
+            return
+        kind = delta.type
+        if index == self._current:
+            if kind == "text_delta":
+                self._emit_text(delta.text)
+            elif kind == "thinking_delta":
+                self._emit_thinking(delta.thinking)
+            else:
+                self._collect(delta, frame)
+        elif self._current is not None:
+            self._wait(index, event, frame)
+        elif kind == "input_json_delta":
+            key = self._keys.get(index)
+            # A result ends its call even without a stop event.
+            has_ended = isinstance(key, str) and key not in self._unanswered
+            if delta.partial_json and key is not None and not has_ended:
+                self._inputs.pop(index, None)
+                self._args_index, self._args_call_id = index, self.out.call_id(key)
+                self.out.more_args(self._args_call_id, delta.partial_json)
+        elif kind in ("text_delta", "thinking_delta"):  # without a content_block_start
+            self._open(index, {"type": kind.removesuffix("_delta")})
+            self._read_delta(event, frame)
+
+    def _emit_text(self, piece: str | None) -> None:
+        if piece:
+            self.out.text(piece, new_part=self._new_part)
+            self._new_part = False
+            self._last_kind = "text"
+            self._text_index = self._current or 0
+
+    def _emit_thinking(self, piece: str | None) -> None:
+        if piece and self._last_kind == "thinking" and not self._new_part:
+            self.out.more_thinking(piece)
+        elif piece:
+            self.out.thinking(piece, new_part=self._new_part)
+            self._new_part = False
+            self._last_kind = "thinking"
+
+    def _collect(self, delta: BlockDelta, frame: Frame) -> None:
+        if delta.citation is not None and self._pending.can_keep(delta.citation):
+            self._citations.append(delta.citation)
+        for name in ("signature", "content", "encrypted_content"):
+            piece = getattr(delta, name)
+            if piece:
+                self._pieces.setdefault(name, []).append(piece)
+        self._pending.hold(len(frame.data))
+
+    def _wait(self, index: int, event: Event, frame: Frame) -> None:
+        self._waiting.setdefault(index, []).append((event, frame))
+        self._pending.hold(len(frame.data))
+
+    # -- blocks
+
+    def _read_block_start(self, event: Event, frame: Frame) -> None:
+        index, block = event.index or 0, event.content_block
+        if block is None or not self._pending.can_keep(block):
+            return
+        if self._current not in (None, index):
+            self._wait(index, event, frame)
+            return
+        if index == self._current:
+            self._close_current()
+        self._open(index, block)
+
+    def _read_block_stop(self, event: Event, frame: Frame) -> None:
+        index = event.index or 0
+        if self._current not in (None, index):
+            self._wait(index, event, frame)
+            return
+        self._stop(index)
+        self._read_waiting()
+
+    def _open(self, index: int, block: dict[str, Any]) -> None:
+        self._args_index = _NO_INDEX
+        self._end_call()
+        kind = text_of(block, "type")
+        if kind in ("text", "thinking", "compaction"):
+            self._current, self._block = index, block
+            self._new_part = self._last_kind == kind
+            self._emit_text(text_of(block, "text"))
+            self._emit_thinking(text_of(block, "thinking"))
+            self._last_opened = index
+        elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+            self._open_call(index, block, kind)
+        elif kind.endswith("_tool_result"):
+            self._read_result(block)
+        elif kind == "redacted_thinking":
+            self._carry({Keys.TYPE: kind, Keys.DATA: text_of(block, "data")})
+        elif kind:
+            self._carry({Keys.BLOCK: block})
+
+    def _open_call(self, index: int, block: dict[str, Any], kind: str) -> None:
+        self._emit_whole_input(index)
+        call_id = text_of(block, "id")
+        extra = {key: value for key, value in block.items() if key not in _CALL_KEYS}
+        if kind == "tool_use":
+            key: str | int = index
+            self.out.open_call(key, text_of(block, "name"), provider_id=call_id, continuation=extra or None)
+        else:
+            key = call_id
+            self._unanswered.add(key)
+            self.out.open_call(
+                key,
+                text_of(block, "name"),
+                provider_id=call_id,
+                executed_by="provider",
+                continuation={Keys.TYPE: kind, **extra},
+            )
+        self._keys[index] = self._last_opened = key
+        self._last_kind = "tool_call"
+        if block.get(
+            "input"
+        ):  # whole when code calls a tool: langchain--test_programmatic_tool_use_streaming--0-75eeac
+            self._inputs[index] = json_text(block["input"])
+
+    def _read_result(self, block: dict[str, Any]) -> None:
+        key = text_of(block, "tool_use_id")
+        if key not in self._unanswered:
+            self._carry({Keys.BLOCK: block})
+            return
+        self._unanswered.remove(key)
+        if key != self._last_opened:
+            self._carry({Keys.RESULT_OF: key})
+        self._call_end = _CallEnd(key, {Keys.RESULT: block}, *readable_result(block))
+
+    def _carry(self, data: dict[str, Any]) -> None:
+        """Emit an empty thinking part that keeps provider data at its position."""
+        self.out.thinking("", new_part=True, continuation=data)
+        self._last_kind = "thinking"
+        self._last_opened = None
+
+    def _stop(self, index: int) -> None:
+        self._args_index = _NO_INDEX
+        if index == self._current:
+            self._close_current()
+            return
+        self._emit_whole_input(index)
+        key = self._keys.pop(index, None)
+        if isinstance(key, int):  # provider calls stay open until their result arrives
+            self._end_call()
+            self._call_end = _CallEnd(key, {})
+
+    def _end_call(self, extra: dict[str, Any] | None = None) -> None:
+        end, self._call_end = self._call_end, None
+        if end is not None:
+            data = {**end.continuation, **(extra or {})}
+            self.out.close_call(end.key, continuation=data or None, result=end.result, result_is_error=end.is_error)
+
+    def _emit_whole_input(self, index: int) -> None:
+        if index in self._inputs:
+            self.out.call_args(self._keys[index], self._inputs.pop(index))
+
+    def _close_current(self) -> None:
+        block, complete = self._block, {name: "".join(pieces) for name, pieces in self._pieces.items()}
+        self._current, self._text_index = None, _NO_INDEX
+        self._pieces = {}
+        if block["type"] == "compaction":
+            self._carry({Keys.BLOCK: {**block, **complete}})
+        elif block["type"] == "thinking":
+            signature = text_of(block, "signature") + complete.get("signature", "")
+            if signature:
+                self.out.thinking("", new_part=self._new_part, continuation={Keys.SIGNATURE: signature})
+                self._last_kind = "thinking"
+        else:
+            opening_citations = block.get("citations")
+            citations = (
+                [*opening_citations, *self._citations] if isinstance(opening_citations, list) else self._citations
+            )
+            self._citations = []
+            if citations:
+                self.out.text("", new_part=self._new_part, continuation={Keys.CITATIONS: citations})
+                self._last_kind = "text"
+
+    def _read_waiting(self) -> None:
+        """Read the events that waited for the block that has just ended, one block after another."""
+        while self._current is None and self._waiting:
+            index = next(iter(self._waiting))
+            for event, frame in self._waiting.pop(index):
+                if event.type == "content_block_stop":
+                    self._stop(index)
+                else:
+                    self.read(event, frame)
+
+    def _close_blocks(self) -> None:
+        """Close the blocks that have no `content_block_stop`."""
+        self._read_waiting()
+        while self._current is not None:
+            self._close_current()
+            self._read_waiting()
+        for index in list(self._inputs):
+            self._emit_whole_input(index)
+
+    # -- the message
+
+    def _read_message_start(self, event: Event, frame: Frame) -> None:
+        message = event.message
+        if not isinstance(message, MessageBody):
+            return
+        self.out.start(message.model, message.id)
+        # Blocks that come whole: ai--anthropic-programmatic-tool-calling.1--1-1e2e88.
+        if message.content and self._pending.can_keep(message.content):
+            for index, block in enumerate(message.content):
+                self._open(index, block)
+                self._stop(index)
+        self._read_outcome(message.stop_reason, message.container, message.usage)
+
+    def _read_message_delta(self, event: Event, frame: Frame) -> None:
+        delta = event.delta or BlockDelta()
+        self._read_outcome(delta.stop_reason, delta.container, event.usage)
+
+    def _read_outcome(self, stop_reason: str | None, container: dict[str, Any] | None, counts: Counts | None) -> None:
+        if stop_reason:
+            self.out.finish(FINISH_REASONS.get(stop_reason, "other"), stop_reason)
+        if container and self._pending.can_keep(container):
+            self._container = container
+        if counts is not None and not self.out.ended:
+            self._update_counts(counts)
+
+    def _update_counts(self, counts: Counts) -> None:
+        # Older streams repeat only `output_tokens` at the end, newer ones every count: the last value of each holds.
+        # Older: openllmetry--test_thinking-test_anthropic_thinking_streaming_legacy--0-cc912a.
+        for name in Counts.__struct_fields__:
+            value = getattr(counts, name)
+            if value is not None:
+                setattr(self._counts, name, value)
+        if self._counts.input_tokens is not None or self._counts.output_tokens is not None:
+            self.out.usage(usage_of(self._counts))
+
+    def _read_message_stop(self, event: Event, frame: Frame) -> None:
+        self._close_blocks()
+        if self._container is not None:
+            self._attach_container({Keys.CONTAINER: self._container})
+        self._end_call()
+        self.out.done()
+
+    def _attach_container(self, data: dict[str, Any]) -> None:
+        key = self._last_opened
+        if self._call_end is not None:
+            self._end_call(data)
+        elif self._last_kind == "text":
+            self.out.text("", continuation=data)
+        elif isinstance(key, str) and self.out.is_open(key):
+            self.out.close_call(key, continuation=data)
+        else:
+            self.out.thinking("", continuation=data)
+
+    def _read_error(self, event: Event, frame: Frame) -> None:
+        self._close_blocks()
+        self._end_call()
+        error = event.error
+        if isinstance(error, ErrorBody):
+            self.out.refused(error.message or error.type or "", raw_code=error.type)
+        else:
+            message = error or event.message
+            self.out.refused(message if isinstance(message, str) else "The provider gave no reason.")
+
+    def _skip(self, event: Event, frame: Frame) -> None:
+        pass
+
+
+_EVENTS: dict[str, Callable[[AnthropicMessages, Event, Frame], None]] = {
+    "content_block_start": AnthropicMessages._read_block_start,
+    "content_block_stop": AnthropicMessages._read_block_stop,
+    "message_start": AnthropicMessages._read_message_start,
+    "message_delta": AnthropicMessages._read_message_delta,
+    "message_stop": AnthropicMessages._read_message_stop,
+    "error": AnthropicMessages._read_error,
+    "ping": AnthropicMessages._skip,
+}

@@ -1,0 +1,163 @@
+"""Anthropic's stream events as typed structs, and the parts of their meaning that need only one block.
+
+Every field may be missing or null: servers that imitate the format omit what they do not have.
+"""
+
+from typing import Any, NotRequired, TypedDict
+
+import msgspec
+
+from bartack.formats.body_values import text_of
+from bartack.formats.usage import token_count
+from bartack.nouns.deltas import Usage
+from bartack.nouns.parts import Text, ToolContent
+
+__all__ = ["BlockDelta", "Counts", "ErrorBody", "Event", "Kept", "Keys", "MessageBody", "readable_result", "usage_of"]
+
+
+class Keys:
+    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
+
+    Other fields of a block (cache_control, title, ...) keep Anthropic's names.
+    """
+
+    BLOCK = "block"  # a whole block that no part can represent
+    CALLER = "caller"  # Anthropic's field: the code that made a client call
+    CITATIONS = "citations"
+    CONTAINER = "container"  # where the provider ran its tools; on the last part of a message
+    DATA = "data"  # the content of redacted thinking
+    RESULT = "result"  # the raw result block of a provider call
+    RESULT_OF = "resultOf"  # on a placeholder part: the id of the provider call whose result block was here
+    SIGNATURE = "signature"
+    TURN = "turn"  # the fields of a turn besides its role and content; on its first part
+    TYPE = "type"  # the block's type, where the part alone does not imply it
+
+
+class _Block(TypedDict):
+    type: str
+    text: NotRequired[str]
+    tool_use_id: NotRequired[str]
+
+
+class _Caller(TypedDict, total=False):
+    tool_id: str
+
+
+class _Container(TypedDict, total=False):
+    id: str
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys`."""
+
+    block: _Block
+    callId: str
+    caller: _Caller | str
+    container: _Container
+    data: str
+    result: _Block
+    resultOf: str
+    signature: str
+    turn: dict[str, Any]
+    type: str
+
+
+class ErrorBody(msgspec.Struct, gc=False):
+    type: str | None = None
+    message: str | None = None
+
+
+class _OutputDetails(msgspec.Struct, gc=False):
+    thinking_tokens: int | None = None
+
+
+class Counts(msgspec.Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+    cache_creation: dict[str, Any] | None = None
+    server_tool_use: dict[str, Any] | None = None
+
+
+class MessageBody(msgspec.Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
+    usage: Counts | None = None
+    container: dict[str, Any] | None = None
+
+
+class BlockDelta(msgspec.Struct, gc=False):
+    type: str | None = None
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    citation: dict[str, Any] | None = None
+    content: str | None = None
+    encrypted_content: str | None = None
+    stop_reason: str | None = None
+    container: dict[str, Any] | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    type: str | None = None
+    index: int | None = None
+    delta: BlockDelta | None = None
+    content_block: dict[str, Any] | None = None
+    message: MessageBody | str | None = None
+    usage: Counts | None = None
+    error: ErrorBody | str | None = None
+
+
+def usage_of(counts: Counts) -> Usage:
+    """The usage in our terms: Anthropic counts cache reads and writes apart from `input_tokens`."""
+    cache_read, cache_write = (
+        token_count(counts.cache_read_input_tokens),
+        token_count(counts.cache_creation_input_tokens),
+    )
+    details = counts.output_tokens_details
+    return Usage(
+        (token_count(counts.input_tokens) or 0) + (cache_read or 0) + (cache_write or 0),
+        token_count(counts.output_tokens) or 0,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+        reasoning_tokens=None if details is None else token_count(details.thinking_tokens),
+        extra=_separately_priced(counts),
+    )
+
+
+def _separately_priced(counts: Counts) -> dict[str, Any] | None:
+    """Counts with prices of their own: cache writes by lifetime, requests made by the provider's tools."""
+    reported = {"cacheCreation": counts.cache_creation, "serverToolUse": counts.server_tool_use}
+    groups = {
+        name: {key: count for key, count in (group or {}).items() if isinstance(count, int) and count > 0}
+        for name, group in reported.items()
+    }
+    return {name: group for name, group in groups.items() if group} or None
+
+
+def readable_result(block: dict[str, Any]) -> tuple[ToolContent, bool]:
+    """The content of a result block, and whether it is an error.
+
+    Strings that only the provider can decrypt are omitted: they are long, and the raw block is kept beside the result.
+    """
+    content = _readable(block.get("content"))
+    if isinstance(content, dict):
+        return content, block.get("is_error") is True or text_of(content, "type").endswith("_error")
+    is_error = block.get("is_error") is True
+    if isinstance(content, str):
+        return content, is_error
+    items = content if isinstance(content, list) else []
+    if items and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in items):
+        return tuple(Text(item["text"]) for item in items), is_error
+    return {"content": items}, is_error
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _readable(item) for key, item in value.items() if not key.startswith("encrypted_")}
+    return [_readable(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,356 @@
+"""The body of Anthropic's Messages API to a `ModelRequest`.
+
+Nothing is lost: fields that no noun has stay with their part, tool or configuration under Anthropic's names, and are
+written back from there. A block that no part can represent (a search result, a file by its id, a directive) is carried
+whole by a part with its text, if it has any.
+"""
+
+from base64 import b64decode, b64encode
+from functools import lru_cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
+from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
+from bartack.formats.anthropic_messages.events import Keys, readable_result
+from bartack.formats.body_values import list_at, object_at, text_at, text_of
+from bartack.formats.efforts import WORDS, with_exact
+from bartack.formats.extra_fields import labelled
+from bartack.formats.output_schemas import claude_schema
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import (
+    ContentPart,
+    Continuation,
+    FileRef,
+    Image,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolContent,
+    ToolResult,
+)
+from bartack.nouns.requests import ModelRequest
+
+__all__ = ["read_request"]
+
+Json = dict[str, Any]
+
+_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
+_ROLES = ("user", "assistant", "system")
+_NOT_SETTINGS = ("model", "messages", "system", "tools", "stream")
+
+
+def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
+    """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
+    body = object_at(body, "$")
+    model = text_at(body.get("model") or model_id or None, "$.model")
+    reader = _Reader(provider, model)
+    messages: list[Message] = []
+    if body.get("system") is not None:
+        messages.append(Message("system", reader.contents(body["system"], "$.system")))
+    for index, turn in enumerate(list_at(body.get("messages"), "$.messages")):
+        messages += reader.turn(turn, f"$.messages[{index}]")
+    tools = list_at(body.get("tools") or [], "$.tools")
+    return ModelRequest(
+        messages=tuple(messages),
+        config=_config({key: value for key, value in body.items() if key not in _NOT_SETTINGS}, model),
+        tools=tuple(reader.tool(tool, f"$.tools[{index}]") for index, tool in enumerate(tools)),
+        provider=provider,
+    )
+
+
+class _Reader:
+    """Reads messages and tools, and labels continuation data with the provider and model."""
+
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+
+    def _kept(self, data: Json) -> Continuation | None:
+        return Continuation(self._provider, self._model, data) if data else None
+
+    def _kept_beyond(self, block: Json, *handled: str) -> Continuation | None:
+        return self._kept({key: value for key, value in block.items() if key not in handled})
+
+    # -- messages
+
+    def contents(self, content: Any, path: str) -> tuple[ContentPart, ...]:
+        return tuple(self._content(block, where) for block, where in _blocks(content, path))
+
+    def turn(self, turn: Any, path: str) -> list[Message]:
+        turn = object_at(turn, path)
+        role = turn.get("role")
+        if role not in _ROLES:
+            raise PartValidationError(f"unknown role {role!r}; expected {', '.join(_ROLES)}", path=f"{path}.role")
+        fields = {key: value for key, value in turn.items() if key not in ("role", "content")}
+        if role == "system":
+            messages = [Message("system", self.contents(turn.get("content"), f"{path}.content"))]
+        else:
+            blocks = _blocks(turn.get("content"), f"{path}.content")
+            is_answer = role == "assistant"
+            messages = [Message("assistant", tuple(self._answer(blocks)))] if is_answer else self._user(blocks)
+        return self._with_fields(messages, fields) if fields and messages and messages[0].parts else messages
+
+    def _with_fields(self, messages: list[Message], fields: Json) -> list[Message]:
+        """The messages of a turn, whose other fields (Claude Code's `output_config`, say) the first part keeps."""
+        first, *parts = messages[0].parts
+        data = {} if first.continuation is None else first.continuation.data
+        first = replace(first, continuation=self._kept({**data, Keys.TURN: fields}))
+        return [replace(messages[0], parts=(first, *parts)), *messages[1:]]
+
+    def _user(self, blocks: list[tuple[Json, str]]) -> list[Message]:
+        """Tool results and other content as separate messages, in their order."""
+        messages: list[Message] = []
+        for block, path in blocks:
+            is_result = block.get("type") == "tool_result"
+            part: Part = self._result(block, path) if is_result else self._content(block, path)
+            role: Any = "tool" if is_result else "user"
+            if messages and messages[-1].role == role:
+                messages[-1] = Message(role, (*messages[-1].parts, part))
+            else:
+                messages.append(Message(role, (part,)))
+        return messages
+
+    def _result(self, block: Json, path: str) -> ToolResult:
+        value = block.get("content")
+        content: ToolContent = value if isinstance(value, str) else ""
+        if isinstance(value, list):
+            content = self.contents(value, f"{path}.content")
+        return ToolResult(
+            text_at(block.get("tool_use_id"), f"{path}.tool_use_id"),
+            content,
+            is_error=block.get("is_error") is True,
+            continuation=self._kept_beyond(block, "type", "tool_use_id", "content", "is_error"),
+        )
+
+    # -- content
+
+    def _content(self, block: Json, path: str) -> ContentPart:
+        kind, source = block.get("type"), block.get("source")
+        if kind == "text":
+            return self._text(block, path)
+        part: ContentPart | None = None
+        if kind == "image" and isinstance(source, dict):
+            part = self._image(block, source)
+        elif kind == "document" and isinstance(source, dict):
+            part = self._document(block, source)
+        return self._carrier(block) if part is None else part
+
+    def _text(self, block: Json, path: str) -> Text:
+        text = text_at(block.get("text"), f"{path}.text")
+        return Text(text, continuation=self._kept_beyond(block, "type", "text"))
+
+    def _image(self, block: Json, source: Json) -> Image | None:
+        continuation = self._kept_beyond(block, "type", "source")
+        if source.get("type") == "url":
+            return Image("image/*", url=text_of(source, "url"), continuation=continuation)
+        data = _bytes_of(source)
+        return None if data is None else Image(text_of(source, "media_type"), data=data, continuation=continuation)
+
+    def _document(self, block: Json, source: Json) -> FileRef | None:
+        title = text_of(block, "title")
+        path = title or UNNAMED_DOCUMENT
+        continuation = self._kept_beyond(block, "type", "source", *(("title",) if title else ()))
+        if source.get("type") == "url":
+            return FileRef(path, mime_type="application/pdf", url=text_of(source, "url"), continuation=continuation)
+        if source.get("type") == "text" and source.get("media_type") == "text/plain":
+            text = text_of(source, "data").encode("utf-8", "replace")
+            return FileRef(path, mime_type="text/plain", data=text, continuation=continuation)
+        data = _bytes_of(source)
+        if data is None or source.get("media_type") != "application/pdf":
+            return None
+        return FileRef(path, mime_type="application/pdf", data=data, continuation=continuation)
+
+    def _carrier(self, block: Json) -> Text | FileRef:
+        """A part that carries a whole block."""
+        continuation = self._kept({Keys.BLOCK: block})
+        source = block.get("source")
+        file_id = block.get("file_id") or (source.get("file_id") if isinstance(source, dict) else None)
+        if isinstance(file_id, str):
+            return FileRef(file_id, continuation=continuation)
+        if block.get("type") == "tool_reference" and text_of(block, "tool_name"):
+            return Text(f"The tool {block['tool_name']} is available.", continuation=continuation)
+        content = (source if isinstance(source, dict) else block).get("content")
+        items = content if isinstance(content, list) else []
+        texts = [text for item in items if isinstance(item, dict) and (text := text_of(item, "text"))]
+        return Text("\n".join(texts), continuation=continuation)
+
+    # -- the assistant's blocks
+
+    def _answer(self, blocks: list[tuple[Json, str]]) -> list[Part]:
+        parts: list[Part] = []
+        unanswered: dict[str, int] = {}  # provider calls without a result -> their index
+        for block, path in blocks:
+            kind = text_of(block, "type")
+            index = unanswered.pop(text_of(block, "tool_use_id"), None) if kind.endswith("_tool_result") else None
+            if index is not None:
+                parts[index] = self._answered(parts[index], block)
+                if index != len(parts) - 1:
+                    parts.append(Thinking("", continuation=self._kept({Keys.RESULT_OF: block["tool_use_id"]})))
+                continue
+            part = self._part(kind, block, path)
+            if isinstance(part, ToolCall) and part.executed_by == "provider":
+                unanswered[part.tool_call_id] = len(parts)
+            parts.append(part)
+        return parts
+
+    def _part(self, kind: str, block: Json, path: str) -> Text | Thinking | ToolCall:
+        match kind:
+            case "text":
+                return self._text(block, path)
+            case "thinking":
+                text = text_at(block.get("thinking"), f"{path}.thinking")
+                return Thinking(text, continuation=self._kept_beyond(block, "type", "thinking"))
+            case "redacted_thinking":
+                return Thinking("", continuation=self._kept(block))
+            case "tool_use" | "server_tool_use" | "mcp_tool_use":
+                return self._call(kind, block, path)
+            case _:
+                return Thinking("", continuation=self._kept({Keys.BLOCK: block}))
+
+    def _call(self, kind: str, block: Json, path: str) -> ToolCall:
+        arguments = object_at(block.get("input"), f"{path}.input")
+        handled = ("id", "name", "input", *(("type",) if kind == "tool_use" else ()))
+        raw = arguments.get(INVALID_JSON) if list(arguments) == [INVALID_JSON] else None
+        return ToolCall(
+            text_at(block.get("id"), f"{path}.id"),
+            text_at(block.get("name"), f"{path}.name"),
+            {} if isinstance(raw, str) else arguments,
+            raw_args_text=raw if isinstance(raw, str) else None,
+            executed_by="client" if kind == "tool_use" else "provider",
+            continuation=self._kept_beyond(block, *handled),
+        )
+
+    def _answered(self, call: Part, block: Json) -> ToolCall:
+        assert isinstance(call, ToolCall)
+        data = {} if call.continuation is None else call.continuation.data
+        content, is_error = readable_result(block)
+        return replace(
+            call,
+            result=ToolResult(call.tool_call_id, content, is_error=is_error),
+            continuation=self._kept({**data, Keys.RESULT: block}),
+        )
+
+    # -- tools
+
+    def tool(self, tool: Any, path: str) -> ToolSpec:
+        tool = object_at(tool, path)
+        if tool.get("type") not in (None, "custom"):
+            name = text_of(tool, "name") or text_of(tool, "mcp_server_name") or text_of(tool, "type")
+            return ToolSpec(name, {}, native=self._kept(tool))
+        handled = {"name", "description", "input_schema", "strict"}
+        extra = {key: value for key, value in tool.items() if key not in handled}
+        description = tool.get("description")
+        return ToolSpec(
+            text_at(tool.get("name"), f"{path}.name"),
+            object_at(tool.get("input_schema"), f"{path}.input_schema"),
+            description=None if description is None else text_at(description, f"{path}.description"),
+            strict=tool["strict"] if isinstance(tool.get("strict"), bool) else None,
+            extra=labelled("anthropic-messages", extra),
+        )
+
+
+def _blocks(content: Any, path: str) -> list[tuple[Json, str]]:
+    """Content blocks with their paths; a string is short for one text block."""
+    if isinstance(content, str):
+        return [({"type": "text", "text": content}, path)]
+    items = list_at(content, path)
+    return [(object_at(block, f"{path}[{index}]"), f"{path}[{index}]") for index, block in enumerate(items)]
+
+
+def _bytes_of(source: Json) -> bytes | None:
+    """The bytes of a base64 source, if encoding them again gives the same text."""
+    text = text_of(source, "data")
+    if source.get("type") != "base64":
+        return None
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:  # not base64, or not ASCII
+        return None
+    return data if b64encode(data).decode() == text else None
+
+
+# -- configuration
+
+
+def _config(settings: Json, model: str) -> ModelConfig:
+    """The configuration; settings that it has no field for are kept in `extra`, which overrides the fields."""
+    if not settings:
+        return _config_of(model)
+    remaining = dict(settings)
+    fields: Json = {}
+    for key in ("max_tokens", "temperature", "top_p"):
+        if isinstance(remaining.get(key), int | float) and (key != "max_tokens" or remaining[key] > 0):
+            fields[key] = remaining.pop(key)
+    if isinstance(remaining.get("stop_sequences"), list):
+        fields["stop_sequences"] = tuple(remaining.pop("stop_sequences"))
+    _take_choice(remaining, fields)
+    _take_output(remaining, fields, model)
+    return ModelConfig(model, extra=labelled("anthropic-messages", remaining), **fields)
+
+
+@lru_cache(maxsize=64)
+def _config_of(model: str) -> ModelConfig:
+    """The configuration without settings, made once: transcripts are read message by message."""
+    return ModelConfig(model)
+
+
+def _take_choice(remaining: Json, fields: Json) -> None:
+    choice = remaining.get("tool_choice")
+    if not isinstance(choice, dict) or not choice.keys() <= {"type", "name", "disable_parallel_tool_use"}:
+        return
+    kind, name = choice.get("type"), choice.get("name")
+    if kind == "tool" and isinstance(name, str):
+        fields["tool_choice"] = SpecificTool(name)
+    elif isinstance(kind, str) and kind in _CHOICES:
+        fields["tool_choice"] = _CHOICES[kind]
+    else:
+        return
+    del remaining["tool_choice"]
+    if isinstance(choice.get("disable_parallel_tool_use"), bool):
+        fields["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
+
+
+def _take_output(remaining: Json, fields: Json, model: str) -> None:
+    """Take `output_config` and `thinking`. Thinking that we would request differently keeps its exact form as well."""
+    output = dict(remaining["output_config"]) if isinstance(remaining.get("output_config"), dict) else {}
+    config = _thinking_config(remaining.get("thinking"), output.get("effort"))
+    if config is not None:
+        thinking, effort = remaining.pop("thinking", None), output.pop("effort", None)
+        encoded = thinking_fields(config, claude(model), fields.get("max_tokens", 0))
+        if (encoded.thinking, encoded.effort) != (thinking, effort):
+            exact = {} if thinking is None else {"thinking": thinking}
+            exact |= {} if effort is None else {"output_config": {"effort": effort}}
+            config = with_exact(config, "anthropic-messages", exact)
+        fields["thinking"] = config
+    form = output.get("format")
+    if isinstance(form, dict) and form.keys() == {"type", "schema"} and claude(model).takes_schema:
+        fields["output_schema"] = form["schema"]
+        is_changed = isinstance(form["schema"], dict) and claude_schema(form["schema"]) != form["schema"]
+        if not (is_changed and claude(model).family):
+            del output["format"]
+    if "output_config" in remaining:
+        del remaining["output_config"]
+        if output:
+            remaining["output_config"] = output
+
+
+def _thinking_config(thinking: Any, effort: Any) -> ThinkingConfig | None:
+    """What the fields ask for. Claude's default effort is high (docs.claude.com, "Effort")."""
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    level = WORDS.get(effort) if isinstance(effort, str) else None
+    match kind:
+        case "enabled":
+            budget = thinking.get("budget_tokens")
+            return ThinkingConfig(budget_tokens=budget, effort=level) if type(budget) in (int, type(None)) else None
+        case "disabled":
+            return ThinkingConfig(effort="none")
+        case "adaptive":
+            return ThinkingConfig(effort=level or "high")
+        case None if thinking is None and level is not None:
+            return ThinkingConfig(effort=level)
+    return None

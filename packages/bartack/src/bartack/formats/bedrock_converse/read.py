@@ -1,0 +1,268 @@
+"""The body of Bedrock's Converse to a `ModelRequest`.
+
+Tool results are separate messages in our model, so one user message may become several. A block that a part cannot
+represent in full is kept beside it in continuation data, and so is a cache point, on the part before it. Entries of
+`tools` other than `toolSpec` (system tools, cache points) become `ToolSpec.native`.
+"""
+
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bartack.formats.anthropic_messages.capabilities import claude
+from bartack.formats.bedrock_converse.blocks import BlockWriter, read_media
+from bartack.formats.bedrock_converse.capabilities import read_thinking
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
+from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
+from bartack.formats.extra_fields import labelled
+from bartack.formats.losses import Losses
+from bartack.formats.output_schemas import claude_schema
+from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
+from bartack.nouns.errors import PartValidationError
+from bartack.nouns.json_values import json_text
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import (
+    ContentPart,
+    Continuation,
+    FileRef,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolContent,
+    ToolResult,
+)
+from bartack.nouns.requests import ModelRequest
+
+__all__ = ["read_request"]
+
+Json = dict[str, Any]
+
+_SETTINGS = {  # our setting -> that of `inferenceConfig`
+    "max_tokens": "maxTokens",
+    "temperature": "temperature",
+    "top_p": "topP",
+    "stop_sequences": "stopSequences",
+}
+_MEDIA = frozenset(("image", "document", "video", "audio"))
+
+
+def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
+    """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
+    remaining = dict(object_at(body, "$"))
+    model = text_at(remaining.pop("modelId", None) or model_id or None, "$.modelId")
+    reader = _Reader(provider, model)
+    messages: list[Message] = []
+    system = reader.parts(remaining.pop("system", None) or [], "$.system", "system")
+    if system:
+        messages.append(Message("system", tuple(system)))
+    for index, message in enumerate(list_at(remaining.pop("messages", None), "$.messages")):
+        messages += reader.messages(object_at(message, f"$.messages[{index}]"), f"$.messages[{index}]")
+    settings = _inference(remaining)
+    tools, choice = reader.tools(remaining)
+    fields = remaining.pop("additionalModelRequestFields", None) or {}
+    thinking, fields = read_thinking(model, object_at(fields, "$.additionalModelRequestFields"))
+    if fields:
+        remaining["additionalModelRequestFields"] = fields
+    schema = _output_schema(remaining, model)
+    settings |= {"tool_choice": choice, "thinking": thinking, "output_schema": schema}
+    config = ModelConfig(model, extra=labelled("bedrock-converse", remaining), **settings)
+    return ModelRequest(messages=tuple(messages), config=config, tools=tools, provider=provider)
+
+
+def _inference(body: Json) -> Json:
+    """The settings of `inferenceConfig`; those without a field of ours stay in `rest`."""
+    inference = dict(object_at(body.pop("inferenceConfig", None) or {}, "$.inferenceConfig"))
+    settings: Json = {}
+    for field, name in _SETTINGS.items():
+        if inference.get(name) is not None:
+            check = texts_at if name == "stopSequences" else number_at
+            settings[field] = check(inference.pop(name), f"$.inferenceConfig.{name}")
+    if inference:
+        body["inferenceConfig"] = inference
+    return settings
+
+
+def _output_schema(body: Json, model: str) -> Json | None:
+    """The output schema; what is given besides it (a name, a description), or in another form, stays in `rest`."""
+    output: Any = body.get("outputConfig")
+    try:
+        definition = output["textFormat"]["structure"]["jsonSchema"]
+        schema = msgspec.json.decode(definition["schema"], type=dict[str, Any])
+    except (KeyError, TypeError, msgspec.DecodeError):
+        return None
+    is_ours = not claude(model).family or claude_schema(schema) == schema
+    if is_ours and set(definition) == {"schema"} and set(output) == {"textFormat"}:
+        del body["outputConfig"]
+    return schema
+
+
+class _Reader:
+    """Reads messages and tools, and labels continuation data with the provider and model."""
+
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+
+    def _with_data(self, part: Any, data: Json) -> Any:
+        carried = {} if part.continuation is None else part.continuation.data
+        return replace(part, continuation=Continuation(self._provider, self._model, {**carried, **data}))
+
+    def messages(self, message: Json, path: str) -> list[Message]:
+        role = text_at(message.get("role"), f"{path}.role")
+        if role not in ("user", "assistant", "system"):
+            raise PartValidationError(f"unknown role {role!r}; expected user, assistant or system", path=f"{path}.role")
+        parts = self.parts(message.get("content"), f"{path}.content", role)
+        if role == "system" and parts:
+            parts[0] = self._with_data(parts[0], {Keys.ROLE: "system"})
+        try:
+            if role != "user":
+                return [Message(role, tuple(parts))]  # type: ignore[arg-type]  # one of the two others
+            grouped = groupby(parts, lambda part: isinstance(part, ToolResult))
+            return [Message("tool" if are_results else "user", tuple(group)) for are_results, group in grouped]
+        except PartValidationError as error:
+            raise error.under(path[1:]) from None
+
+    def parts(self, content: Any, path: str, role: str) -> list[Part]:
+        parts: list[Part] = []
+        for index, value in enumerate(list_at(content, path)):
+            where = f"{path}[{index}]"
+            block = _block_at(value, where)
+            if "cachePoint" in block and parts:
+                parts[-1] = self._with_data(parts[-1], block)
+            elif "toolResult" in block and role == "assistant":
+                self._add_provider_result(block["toolResult"], parts, where)
+            else:
+                parts.append(self._exact(self._part(block, where, role), block))
+        return parts
+
+    def _exact(self, part: Any, block: Json) -> Any:
+        """The part, and the block beside it unless the encoder would write the part as that block."""
+        losses = Losses(self._provider)
+        losses.expect(Kept)
+        blocks = BlockWriter(self._model, losses).blocks(part, "")
+        expected = block
+        if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
+            expected = {"toolResult": {key: value for key, value in block["toolResult"].items() if key != "status"}}
+        return part if blocks == [expected] else self._with_data(part, {Keys.BLOCK: block})
+
+    def _part(self, block: Json, path: str, role: str) -> Part:
+        [(kind, value)] = block.items()
+        where = f"{path}.{kind}"
+        if kind == "text":
+            return Text(text_at(value, where))
+        if kind in _MEDIA and role == "user":
+            return read_media(block, path)
+        content = object_at(value, where)
+        match kind:
+            case "toolUse":
+                return self._call(content, where)
+            case "toolResult":
+                return self._result(content, where)
+            case "reasoningContent":
+                return self._reasoning(content, where)
+            case "citationsContent":
+                pieces = list_at(content.get("content") or [], f"{where}.content")
+                texts = [str(object_at(piece, where).get("text", "")) for piece in pieces]
+                cited: Part = self._with_data(Text("".join(texts)), {Keys.CITATIONS: content.get("citations") or []})
+                return cited
+            case "guardContent" if isinstance(content.get("text"), dict):
+                return Text(text_at(content["text"].get("text"), f"{where}.text.text"))
+            case _:  # carried whole, by a part that is not empty text, which is refused
+                return FileRef(kind) if role == "user" else Thinking("")
+
+    def _reasoning(self, content: Json, path: str) -> Thinking:
+        reasoning = content.get("reasoningText")
+        text, data = "", content
+        if isinstance(reasoning, dict):
+            text = text_at(reasoning.get("text"), f"{path}.text")
+            data = {Keys.REASONING: {key: value for key, value in reasoning.items() if key != "text"}}
+        part: Thinking = self._with_data(Thinking(text), data)
+        return part
+
+    def _call(self, content: Json, path: str) -> ToolCall:
+        is_provider_call = content.get("type") == SERVER_TOOL
+        call = ToolCall(
+            text_at(content.get("toolUseId"), f"{path}.toolUseId"),
+            text_at(content.get("name"), f"{path}.name"),
+            object_at(content.get("input"), f"{path}.input"),
+            executed_by="provider" if is_provider_call else "client",
+        )
+        return self._with_data(call, {Keys.TYPE: SERVER_TOOL}) if is_provider_call else call
+
+    def _result(self, content: Json, path: str) -> ToolResult:
+        call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
+        numbered = enumerate(list_at(content.get("content"), f"{path}.content"))
+        blocks = [_block_at(block, f"{path}.content[{index}]") for index, block in numbered]
+        return ToolResult(call_id, self._result_content(blocks, path), is_error=content.get("status") == "error")
+
+    def _result_content(self, blocks: list[Json], path: str) -> ToolContent:
+        if len(blocks) == 1:
+            [(kind, value)] = blocks[0].items()
+            if (kind == "json" and isinstance(value, dict)) or (kind == "text" and isinstance(value, str)):
+                content: ToolContent = value
+                return content
+        pieces = [
+            self._with_data(Text(json_text(block["json"])), {Keys.BLOCK: block})
+            if "json" in block
+            else self._exact(self._part(block, f"{path}.content[{index}]", "user"), block)
+            for index, block in enumerate(blocks)
+        ]
+        return tuple(piece for piece in pieces if isinstance(piece, ContentPart))
+
+    def _add_provider_result(self, value: Any, parts: list[Part], path: str) -> None:
+        """Add the result of a provider tool to its call."""
+        result = self._result(object_at(value, f"{path}.toolResult"), f"{path}.toolResult")
+        call_key = (result.tool_call_id, "provider")
+        for index, part in enumerate(parts):
+            if isinstance(part, ToolCall) and (part.tool_call_id, part.executed_by) == call_key:
+                parts[index] = replace(self._with_data(part, {Keys.RESULT: value}), result=result)
+                return
+        parts.append(self._with_data(Thinking(""), {Keys.BLOCK: {"toolResult": value}}))
+
+    # -- tools
+
+    def tools(self, body: Json) -> tuple[tuple[ToolSpec, ...], ToolChoice | None]:
+        """The tools and the tool choice, removed from `rest`."""
+        config = dict(object_at(body.pop("toolConfig", None) or {}, "$.toolConfig"))
+        entries = list_at(config.pop("tools", []), "$.toolConfig.tools")
+        tools = tuple(self._tool(entry, f"$.toolConfig.tools[{index}]") for index, entry in enumerate(entries))
+        choice = _choice(config.get("toolChoice"))
+        if choice is not None:
+            del config["toolChoice"]
+        if config:
+            body["toolConfig"] = config
+        return tools, choice
+
+    def _tool(self, entry: Any, path: str) -> ToolSpec:
+        [(kind, value)] = _block_at(entry, path).items()
+        if kind != "toolSpec":
+            name = value.get("name", kind) if isinstance(value, dict) else kind
+            return ToolSpec(text_at(name, path), {}, native=Continuation(self._provider, self._model, entry))
+        spec = dict(object_at(value, f"{path}.toolSpec"))
+        schema = object_at(spec.pop("inputSchema", None), f"{path}.toolSpec.inputSchema")
+        return ToolSpec(
+            text_at(spec.pop("name", None), f"{path}.toolSpec.name"),
+            object_at(schema.get("json"), f"{path}.toolSpec.inputSchema.json"),
+            description=spec.pop("description", None),
+            strict=spec.pop("strict", None),
+            extra=labelled("bedrock-converse", spec),
+        )
+
+
+def _block_at(value: Any, path: str) -> Json:
+    block = object_at(value, path)
+    if len(block) != 1:
+        raise PartValidationError(f"expected a block with one key, got {sorted(block)}", path=path)
+    return block
+
+
+def _choice(choice: Any) -> ToolChoice | None:
+    if choice == {"auto": {}}:
+        return "auto"
+    if choice == {"any": {}}:
+        return "required"
+    tool = choice.get("tool") if isinstance(choice, dict) else None
+    return SpecificTool(tool["name"]) if isinstance(tool, dict) and isinstance(tool.get("name"), str) else None

@@ -1,0 +1,157 @@
+"""The chunks of Gemini's streamGenerateContent as typed structs, and the parts of their meaning that need only one.
+
+Every field may be missing or null. Enums are words on the Gemini API and may be numbers on Vertex AI (not recorded).
+The arguments of a function call are kept as text; what is sent back to Gemini unchanged is kept as plain JSON.
+"""
+
+from typing import Any, TypedDict
+
+import msgspec
+
+from bartack.formats.body_values import text_of
+from bartack.formats.gemini import gemini_usage
+from bartack.nouns.deltas import FinishReason, Usage
+from bartack.nouns.parts import ToolContent
+
+__all__ = [
+    "CALL_RESULTS",
+    "FINISH",
+    "UNSPECIFIED",
+    "Call",
+    "Candidate",
+    "Chunk",
+    "Counts",
+    "Kept",
+    "Keys",
+    "Part",
+    "is_failure",
+    "readable_result",
+    "usage_of",
+]
+
+# The calls that Google executes, and their results.
+CALL_RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}
+
+# ai.google.dev/api/generate-content#FinishReason. Only these numbers mean the same on the Gemini API and on Vertex AI.
+FINISH: dict[str | int, FinishReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "MODEL_ARMOR": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    1: "stop",
+    2: "length",
+    3: "content_filter",
+    4: "content_filter",
+}
+UNSPECIFIED = frozenset(
+    (None, 0, "", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED")
+)
+
+
+class Keys:
+    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
+
+    Other fields of a part (mediaResolution, groundingMetadata, ...) keep Google's names.
+    """
+
+    SIGNATURE = "thoughtSignature"
+    THOUGHT = "thought"  # marks thoughts as Gemini's own, which it accepts back
+    GEMINI_ID = "id"  # the id that Gemini gave to a call
+    PART = "part"  # a call that Google executed, whole, or generated media without their data
+    RESULT_PART = "resultPart"  # the result of such a call, whole
+    BESIDE = "beside"  # marks media that a client sent after the response to a call, not inside it
+
+
+class Kept(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `Keys` and Google's names."""
+
+    id: str
+    name: str
+    part: dict[str, Any]
+    resultPart: dict[str, Any]
+    beside: bool
+    inlineData: dict[str, Any]
+    fileData: dict[str, Any]
+
+
+class Call(msgspec.Struct, gc=False, rename="camel"):
+    name: str | None = None
+    id: str | None = None
+    args: msgspec.Raw = msgspec.Raw()
+    partial_args: list[dict[str, Any]] | None = None
+    will_continue: bool | None = None
+
+
+class Part(msgspec.Struct, gc=False, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: Call | None = None
+    executable_code: dict[str, Any] | None = None
+    code_execution_result: dict[str, Any] | None = None
+    tool_call: dict[str, Any] | None = None
+    tool_response: dict[str, Any] | None = None
+    inline_data: dict[str, Any] | None = None
+    file_data: dict[str, Any] | None = None
+
+
+class _Content(msgspec.Struct, gc=False, rename="camel"):
+    parts: list[Part] | None = None
+
+
+class Candidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str | int | None = None
+    index: int | None = None
+    grounding_metadata: dict[str, Any] | None = None
+    citation_metadata: dict[str, Any] | None = None
+    url_context_metadata: dict[str, Any] | None = None
+
+
+class Counts(msgspec.Struct, gc=False, rename="camel"):
+    prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+
+
+class _Feedback(msgspec.Struct, gc=False, rename="camel"):
+    block_reason: str | int | None = None
+
+
+class Chunk(msgspec.Struct, gc=False, rename="camel"):
+    candidates: list[Candidate] | None = None
+    usage_metadata: Counts | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    prompt_feedback: _Feedback | None = None
+    error: Any = None
+
+
+def usage_of(counts: Counts) -> Usage:
+    return gemini_usage(
+        counts.prompt_token_count,
+        counts.tool_use_prompt_token_count,
+        counts.candidates_token_count,
+        counts.thoughts_token_count,
+        counts.cached_content_token_count,
+    )
+
+
+def readable_result(value: dict[str, Any]) -> ToolContent:
+    """The content of a `codeExecutionResult` or `toolResponse`."""
+    response = value.get("response")
+    return response if isinstance(response, dict) else text_of(value, "output")
+
+
+def is_failure(kind: str, value: dict[str, Any]) -> bool:
+    """Whether the result of a call that Google executed is an error."""
+    return kind == "codeExecutionResult" and value.get("outcome") not in ("OUTCOME_OK", 1)

@@ -1,0 +1,275 @@
+"""Gemini's streamGenerateContent to deltas: SSE with ``alt=sse``, one JSON array without it. Vertex AI sends the same.
+
+Each chunk holds some parts of the answer. A `finishReason` or a blocked prompt is the terminal signal. Early models
+sent a `finishReason` with every chunk (not recorded), so reading continues after it and `done` waits for the end of
+the bytes.
+
+How Gemini's parts become ours (the cases named here are in recordings/gemini-generate):
+- Text is joined with the text before it, thoughts with thoughts. A part with a `thoughtSignature` stays separate even
+  if its text is empty (pydantic-ai--test_code_execution-test_code_execution_stream--0-011c67): Gemini requires each
+  signature back on exactly the part it came with (ai.google.dev/gemini-api/docs/thought-signatures).
+- `functionCall` is a call for the client, whole or streamed over several parts (`streamed_arguments`).
+- `executableCode` and `toolCall` are executed by Google. They stay open until a `codeExecutionResult` or `toolResponse`
+  arrives; both parts are kept whole, since both have to be sent back.
+- `inlineData` and `fileData` are generated media: a call executed by the provider whose result is the image or file.
+- Grounding and citations refer to the text: they are continuation data of the last text part.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from bartack.formats.body_values import text_of
+from bartack.formats.decoder import Decoder
+from bartack.formats.framing import Frame
+from bartack.formats.gemini import generated_media, media_tool, refuse
+from bartack.formats.gemini_generate.chunks import (
+    CALL_RESULTS,
+    FINISH,
+    UNSPECIFIED,
+    Call,
+    Candidate,
+    Chunk,
+    Counts,
+    Keys,
+    Part,
+    is_failure,
+    readable_result,
+    usage_of,
+)
+from bartack.formats.gemini_generate.streamed_arguments import OutOfOrder, StreamedArguments
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
+
+__all__ = ["GeminiGenerate"]
+
+_TEXT_METADATA = {
+    "groundingMetadata": "grounding_metadata",
+    "citationMetadata": "citation_metadata",
+    "urlContextMetadata": "url_context_metadata",
+}
+
+
+class GeminiGenerate(Decoder):
+    """Decodes chunks of `candidates`."""
+
+    format: ClassVar[str] = "gemini-generate"
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Chunk)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._kind = ""  # the current part: text, thinking or call
+        self._sealed = False  # the current part has its signature, so that the next piece begins another
+        self._calls = 0
+        self._streamed: StreamedArguments | None = None  # the last call's arguments, if more may follow
+        self._running: list[tuple[int, str, str]] = []  # provider calls without a result: key, kind, id
+        self._text_metadata: dict[str, Any] = {}
+        self._counts: Counts | None = None
+
+    def read(self, event: Chunk, frame: Frame) -> None:
+        out = self.out
+        if not out.started:
+            out.start(event.model_version, event.response_id)
+        if event.candidates:
+            for candidate in event.candidates:
+                if not candidate.index:  # the first of several alternative answers
+                    self._read_candidate(candidate)
+        counts = event.usage_metadata
+        if counts is not None and counts.prompt_token_count is not None:
+            if self._counts is None:
+                out.usage(usage_of(counts))
+            self._counts = counts
+        if event.prompt_feedback is not None and event.prompt_feedback.block_reason not in UNSPECIFIED:
+            out.finish("content_filter", str(event.prompt_feedback.block_reason))
+        if event.error is not None:
+            self._emit_usage()
+            refuse(out, event.error)
+
+    def read_unparsed(self, frame: Frame) -> bool:
+        # Some gateways send [DONE] (not verified). Nothing after the terminal signal invalidates the answer.
+        return frame.data == b"[DONE]" or self.out.finish_reason is not None
+
+    def read_end(self) -> None:
+        self._emit_usage()
+        reason = self.out.finish_reason
+        if reason is None:
+            self.truncated("a finishReason")
+            return
+        # Streamed arguments may lack their end and still be complete, but only with this reason. Recorded:
+        # ai--google-stream-tool-call-array-arguments-missing-terminal-function-call--0-8fc68e.
+        if reason == "stop":
+            self._end_streamed()
+        self._emit_text_metadata()
+        self.out.done()
+
+    def _emit_usage(self) -> None:
+        # Every chunk has counts; the first and the last are emitted. With Google's own tools single counts decrease
+        # (pydantic-ai--test_code_execution-test_code_execution_stream--0-011c67): the last ones hold as a whole.
+        if self._counts is not None:
+            self.out.usage(usage_of(self._counts))
+
+    def _read_candidate(self, candidate: Candidate) -> None:
+        if candidate.grounding_metadata or candidate.citation_metadata or candidate.url_context_metadata:
+            self._keep_text_metadata(candidate)
+        content = candidate.content
+        if content is not None and content.parts:
+            for part in content.parts:
+                text = part.text
+                if text is None or part.thought or part.thought_signature is not None:
+                    self._read_part(part)
+                elif text:
+                    self.out.text(text, new_part=self._sealed)
+                    self._sealed = False
+                    self._kind = "text"
+        reason = candidate.finish_reason
+        if reason is not None and reason not in UNSPECIFIED:
+            self.out.finish(FINISH.get(reason, "other"), str(reason))
+
+    # -- text and thoughts
+
+    def _read_part(self, part: Part) -> None:
+        signature = part.thought_signature
+        if part.function_call is not None:
+            self._read_call(part.function_call, signature)
+        elif part.executable_code is not None:
+            code = part.executable_code
+            arguments = {key: value for key, value in code.items() if key != "id"}
+            self._open_provider_call("executableCode", code, signature, "code_execution", arguments)
+        elif part.tool_call is not None:
+            call = part.tool_call
+            self._open_provider_call("toolCall", call, signature, text_of(call, "toolType"), call.get("args") or {})
+        elif part.code_execution_result is not None:
+            self._close_provider_call("executableCode", part.code_execution_result, signature)
+        elif part.tool_response is not None:
+            self._close_provider_call("toolCall", part.tool_response, signature)
+        elif part.inline_data is not None:
+            self._read_media("inlineData", part.inline_data, signature)
+        elif part.file_data is not None:
+            self._read_media("fileData", part.file_data, signature)
+        else:
+            self._emit(part.text or "", part.thought is True, signature)
+
+    def _emit(self, text: str, is_thought: bool, signature: str | None) -> None:
+        data: dict[str, Any] = {}
+        if signature is not None:
+            if not text and self._kind == "text":
+                self._emit_text_metadata()
+            data[Keys.SIGNATURE] = signature
+        elif not text:
+            return
+        new_part = self._sealed or signature is not None
+        if is_thought:
+            if new_part or self._kind != "thinking":
+                data[Keys.THOUGHT] = True
+            self.out.thinking(text, new_part=new_part, continuation=data or None)
+        else:
+            self.out.text(text, new_part=new_part, continuation=data or None)
+        self._kind = "thinking" if is_thought else "text"
+        self._sealed = signature is not None
+
+    def _keep_text_metadata(self, candidate: Candidate) -> None:
+        for name, field in _TEXT_METADATA.items():
+            value = getattr(candidate, field)
+            if value and self._pending.can_keep(value):
+                self._text_metadata.setdefault(name, {}).update(value)
+
+    def _emit_text_metadata(self) -> None:
+        if self._text_metadata:
+            self.out.text("", continuation=self._text_metadata)
+            self._text_metadata = {}
+
+    # -- client calls
+
+    def _read_call(self, call: Call, signature: str | None) -> None:
+        data: dict[str, Any] = {} if signature is None else {Keys.SIGNATURE: signature}
+        if call.name:
+            self._end_streamed()
+            self._open_call(call, data)
+        streamed = self._streamed
+        if streamed is None:
+            return  # the end of a call that has already ended
+        try:
+            for piece in call.partial_args or ():
+                if not self._pending.can_keep(piece):
+                    return
+                self.out.call_args(self._calls, streamed.write(piece))
+        except OutOfOrder as error:
+            self.out.fail(ErrorCode.STREAM_MALFORMED, f"Streamed arguments are out of order: {error}")
+            return
+        if not call.will_continue:
+            self._end_streamed(None if call.name else data)
+
+    def _open_call(self, call: Call, data: dict[str, Any]) -> None:
+        self._calls += 1
+        self._kind = "call"
+        self._sealed = False
+        if call.id:
+            data[Keys.GEMINI_ID] = call.id
+        self.out.open_call(self._calls, call.name or "", provider_id=call.id, continuation=data or None)
+        self._streamed = StreamedArguments()
+        arguments = bytes(call.args)
+        if arguments and arguments != b"null":
+            try:
+                self.out.call_args(self._calls, arguments.decode())
+            except UnicodeDecodeError as error:  # raw JSON is not validated by the parser
+                self.out.fail(ErrorCode.STREAM_MALFORMED, f"Arguments are not UTF-8: {error}")
+
+    def _end_streamed(self, data: dict[str, Any] | None = None) -> None:
+        if self._streamed is not None:
+            self.out.call_args(self._calls, self._streamed.end())
+            self.out.close_call(self._calls, continuation=data or None)
+            self._streamed = None
+
+    # -- provider calls
+
+    def _open_provider_call(
+        self, kind: str, value: dict[str, Any], signature: str | None, name: str, arguments: Any
+    ) -> None:
+        if not self._pending.can_keep(value):
+            return
+        self._begin_provider_call(name, text_of(value, "id"), _whole_part(kind, value, signature))
+        self.out.call_args(self._calls, json_text(arguments))
+        self._running.append((self._calls, kind, text_of(value, "id")))
+
+    def _begin_provider_call(self, name: str, provider_id: str, part: dict[str, Any] | None) -> None:
+        self._end_streamed()
+        self._calls += 1
+        self._kind = "call"
+        self._sealed = False
+        self.out.open_call(
+            self._calls,
+            name,
+            provider_id=provider_id or None,
+            executed_by="provider",
+            continuation=None if part is None else {Keys.PART: part},
+        )
+
+    def _close_provider_call(self, call_kind: str, value: dict[str, Any], signature: str | None) -> None:
+        if not self._pending.can_keep(value):
+            return
+        call_id, kind = text_of(value, "id"), CALL_RESULTS[call_kind]
+        matching = [running for running in self._running if running[1] == call_kind and call_id in ("", running[2])]
+        if matching:
+            self._running.remove(matching[0])
+            key = matching[0][0]
+        else:  # its call is in an earlier message
+            self._begin_provider_call(text_of(value, "toolType") or "code_execution", call_id, None)
+            key = self._calls
+        data = {Keys.RESULT_PART: _whole_part(kind, value, signature)}
+        result, is_error = readable_result(value), is_failure(kind, value)
+        self.out.close_call(key, continuation=data, result=result, result_is_error=is_error)
+
+    def _read_media(self, kind: str, value: dict[str, Any], signature: str | None) -> None:
+        mime_type = text_of(value, "mimeType")
+        content = generated_media(mime_type, text_of(value, "data"), text_of(value, "fileUri"))
+        if content is None:
+            self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} of type {mime_type!r}.")
+            return
+        fields = {key: item for key, item in value.items() if key != "data"}
+        if self._pending.can_keep(fields):
+            self._begin_provider_call(media_tool(mime_type), "", _whole_part(kind, fields, signature))
+            self.out.close_call(self._calls, result=(content,))
+
+
+def _whole_part(kind: str, value: dict[str, Any], signature: str | None) -> dict[str, Any]:
+    return {kind: value} if signature is None else {kind: value, Keys.SIGNATURE: signature}

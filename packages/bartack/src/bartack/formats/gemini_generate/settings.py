@@ -1,0 +1,201 @@
+"""Tools and settings of a generateContent body, written and read. Settings without a field of ours stay in the body."""
+
+from typing import Any
+
+from bartack.formats.body_values import list_at, note_tool_options, object_at, text_at
+from bartack.formats.efforts import exact_fields, with_exact
+from bartack.formats.extra_fields import labelled, own_fields
+from bartack.formats.gemini import LEVELS, gemini_generation, thinking_budget, thinking_level
+from bartack.formats.gemini_generate.hosted_tools import HOSTED
+from bartack.formats.losses import Losses
+from bartack.formats.request_facts import refuse_several_answers
+from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
+from bartack.nouns.parts import Continuation
+
+__all__ = ["function_calling", "generation_config", "items_at", "read_choice", "read_settings", "read_tools", "tools"]
+
+Json = dict[str, Any]
+
+_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+_CHOICES: dict[str, ToolChoice] = {"AUTO": "auto", "ANY": "required", "NONE": "none"}
+_NUMBERS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "temperature": ("temperature", (int, float)),
+    "topP": ("top_p", (int, float)),
+    "maxOutputTokens": ("max_tokens", (int,)),
+    "seed": ("seed", (int,)),
+}
+
+
+# -- writing
+
+
+def tools(specs: tuple[ToolSpec, ...], model_id: str, losses: Losses) -> list[Json]:
+    """The entries of `tools`; consecutive functions share one."""
+    entries: list[Json] = []
+    has_functions = any(spec.is_function for spec in specs)
+    for index, spec in enumerate(specs):
+        if not spec.is_function:
+            declared = HOSTED.declared(spec, f"tools[{index}]", model_id, losses, has_functions=has_functions)
+            entries += [] if declared is None else [declared]
+            continue
+        if not entries or "functionDeclarations" not in entries[-1]:
+            entries.append({"functionDeclarations": []})
+        note_tool_options(spec, f"tools[{index}]", losses)
+        entries[-1]["functionDeclarations"].append(_declaration(spec))
+    return entries
+
+
+def _declaration(spec: ToolSpec) -> Json:
+    declaration: Json = {"name": spec.name}
+    if spec.description is not None:
+        declaration["description"] = spec.description
+    if spec.parameter_schema:
+        declaration["parametersJsonSchema"] = spec.parameter_schema
+    return {**declaration, **own_fields(spec, "gemini-generate")}
+
+
+def function_calling(config: ModelConfig, specs: tuple[ToolSpec, ...]) -> Json:
+    """The `functionCallingConfig`; empty if the default applies."""
+    choice = config.tool_choice
+    if isinstance(choice, SpecificTool):
+        return {"mode": "ANY", "allowedFunctionNames": [choice.tool_name]}
+    if choice in (None, "auto") and any(spec.strict for spec in specs):
+        return {"mode": "VALIDATED"}  # AUTO that adheres to the schemas, as ANY does anyway
+    return {} if choice is None else {"mode": _MODES[choice]}
+
+
+def generation_config(config: ModelConfig) -> Json:
+    """The `generationConfig`; empty if nothing is set."""
+    settings: Json = {
+        "temperature": config.temperature,
+        "topP": config.top_p,
+        "maxOutputTokens": config.max_tokens,
+        "stopSequences": None if config.stop_sequences is None else list(config.stop_sequences),
+        "seed": config.seed,
+    }
+    if config.output_schema is not None:
+        settings["responseMimeType"] = "application/json"
+        settings["responseJsonSchema"] = config.output_schema
+    if config.thinking is not None:
+        exact = exact_fields(config.thinking, "gemini-generate")
+        settings["thinkingConfig"] = exact.get("thinkingConfig") or _thinking(config.thinking, config.model_id)
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def _thinking(thinking: ThinkingConfig, model_id: str) -> Json:
+    """A budget as it is; an effort as a level for Gemini 3, else as the budget that Google uses for it."""
+    fields: Json = {}
+    if thinking.budget_tokens is None and gemini_generation(model_id) >= 3:
+        fields["thinkingLevel"] = thinking_level(thinking, model_id)
+    else:
+        fields["thinkingBudget"] = thinking_budget(thinking, model_id)
+    if fields.get("thinkingBudget") != 0:
+        fields["includeThoughts"] = True
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+# -- reading
+
+
+def items_at(value: Any, path: str) -> list[Any]:
+    """The value as a list, a single object as a list of one. Raises `PartValidationError` for anything else."""
+    return [value] if isinstance(value, dict) else list_at(value, path)
+
+
+def read_tools(entries: Any, provider: str, model_id: str) -> tuple[ToolSpec, ...]:
+    """The functions, and Google's own tools as they were declared."""
+    specs: list[ToolSpec] = []
+    for index, entry in enumerate(items_at(entries, "$.tools")):
+        path = f"$.tools[{index}]"
+        for key, value in object_at(entry, path).items():
+            if key == "functionDeclarations":
+                for number, declaration in enumerate(items_at(value, f"{path}.{key}")):
+                    specs.append(_read_function(f"{path}.{key}[{number}]", declaration))
+            else:
+                specs.append(ToolSpec(key, {}, native=Continuation(provider, model_id, {key: value})))
+    return tuple(specs)
+
+
+def _read_function(path: str, declaration: Any) -> ToolSpec:
+    remaining = dict(object_at(declaration, path))
+    name = text_at(remaining.pop("name", None), f"{path}.name")
+    older = _json_schema(remaining.pop("parameters", {}))
+    schema = object_at(remaining.pop("parametersJsonSchema", older), f"{path}.parameters")
+    description = remaining.pop("description", None)
+    return ToolSpec(name, schema, description=description, extra=labelled("gemini-generate", remaining))
+
+
+def _json_schema(schema: Any) -> Any:
+    """JSON Schema from the subset of OpenAPI that `parameters` and `responseSchema` take, with types in capitals."""
+    if isinstance(schema, list):
+        return [_json_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: _json_schema(value) for key, value in schema.items()}
+    if isinstance(plain.get("type"), str):
+        plain["type"] = plain["type"].lower()
+        if plain.pop("nullable", False) is True:
+            plain["type"] = [plain["type"], "null"]
+    return plain
+
+
+def read_settings(body: Json, model_id: str) -> Json:
+    """Our settings, removed from the body's `generationConfig`."""
+    settings = dict(object_at(body.pop("generationConfig", None) or {}, "$.generationConfig"))
+    fields: Json = {
+        ours: settings.pop(theirs) for theirs, (ours, types) in _NUMBERS.items() if type(settings.get(theirs)) in types
+    }
+    refuse_several_answers(settings.pop("candidateCount", None), "$.generationConfig.candidateCount")
+    stops = settings.get("stopSequences")
+    if isinstance(stops, list) and all(isinstance(stop, str) for stop in stops):
+        fields["stop_sequences"] = tuple(settings.pop("stopSequences"))
+    if settings.get("responseMimeType") == "application/json":
+        schema = settings.get("responseJsonSchema", _json_schema(settings.get("responseSchema")))
+        if isinstance(schema, dict):
+            fields["output_schema"] = schema
+            for name in ("responseMimeType", "responseJsonSchema", "responseSchema"):
+                settings.pop(name, None)
+    fields |= _read_thinking(settings, model_id)
+    if settings:
+        body["generationConfig"] = settings
+    return fields
+
+
+def _read_thinking(settings: Json, model_id: str) -> Json:
+    """The thinking that is requested, and its exact form if we would write it differently (hidden thoughts, say).
+
+    A negative budget leaves the amount to the model.
+    """
+    exact = settings.get("thinkingConfig")
+    if not isinstance(exact, dict):
+        return {}
+    budget, level = exact.get("thinkingBudget"), exact.get("thinkingLevel")
+    effort: Any = str(level).lower()
+    if level is not None and effort in LEVELS:
+        thinking = ThinkingConfig(effort=effort)
+    elif level is None and type(budget) is int:
+        thinking = ThinkingConfig(budget_tokens=budget) if budget >= 0 else ThinkingConfig()
+    elif level is None and exact.get("includeThoughts") is True and budget is None:
+        thinking = ThinkingConfig()
+    else:
+        return {}
+    del settings["thinkingConfig"]
+    is_same = _thinking(thinking, model_id) == {**exact, **({} if level is None else {"thinkingLevel": effort})}
+    return {"thinking": thinking if is_same else with_exact(thinking, "gemini-generate", {"thinkingConfig": exact})}
+
+
+def read_choice(body: Json) -> Json:
+    """Our tool choice, removed from the body's `toolConfig`."""
+    settings = body.get("toolConfig")
+    config = settings.get("functionCallingConfig") if isinstance(settings, dict) else None
+    if not isinstance(settings, dict) or not isinstance(config, dict):
+        return {}
+    match config:
+        case {"mode": "ANY", "allowedFunctionNames": [str(name)], **more} if not more:
+            choice: ToolChoice = SpecificTool(name)
+        case {"mode": "AUTO" | "ANY" | "NONE" as mode, **more} if not more:
+            choice = _CHOICES[mode]
+        case _:
+            return {}
+    body["toolConfig"] = {key: value for key, value in settings.items() if key != "functionCallingConfig"}
+    return {"tool_choice": choice}

@@ -1,0 +1,197 @@
+"""Deltas to Gemini's streamGenerateContent, and a message to the response of generateContent.
+
+A function call is one part with all its arguments, and Gemini CLI runs it when it arrives. So a call of the client, and
+everything after it, waits until the answer is complete. Google's SDK fails on comments in the stream, so there is
+nothing to keep a connection alive with, and no ``[DONE]``.
+
+A signature that comes with a piece of text is written on it; one that comes later is a part of its own, without text.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from bartack.formats.gemini_generate.chunks import FINISH, Kept, Keys
+from bartack.formats.response_writer import (
+    ErrorKind,
+    ErrorResponse,
+    Json,
+    WholeCallWriter,
+    WrittenCall,
+    WrittenText,
+    error_kind,
+    server_sent_event,
+)
+from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Usage
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.parts import FileRef, Image
+
+__all__ = ["GenerateWriter"]
+
+_READ = {**FINISH, "OTHER": "other"}
+_WORDS: dict[FinishReason, str] = {
+    "stop": "STOP",
+    "tool_calls": "STOP",
+    "length": "MAX_TOKENS",
+    "content_filter": "SAFETY",
+    "refusal": "SAFETY",
+    "pause": "STOP",
+    "other": "OTHER",
+}
+# cloud.google.com/apis/design/errors
+_ERRORS: dict[ErrorCode, ErrorKind] = {
+    ErrorCode.INVALID_REQUEST: (400, "INVALID_ARGUMENT"),
+    ErrorCode.CONTEXT_OVERFLOW: (400, "INVALID_ARGUMENT"),
+    ErrorCode.CONTENT_FILTER: (400, "INVALID_ARGUMENT"),
+    ErrorCode.AUTHENTICATION: (401, "UNAUTHENTICATED"),
+    ErrorCode.PERMISSION_DENIED: (403, "PERMISSION_DENIED"),
+    ErrorCode.MODEL_NOT_FOUND: (404, "NOT_FOUND"),
+    ErrorCode.REQUEST_TOO_LARGE: (413, "INVALID_ARGUMENT"),
+    ErrorCode.QUOTA_EXCEEDED: (429, "RESOURCE_EXHAUSTED"),
+    ErrorCode.RATE_LIMITED: (429, "RESOURCE_EXHAUSTED"),
+    ErrorCode.SERVER_ERROR: (500, "INTERNAL"),
+    ErrorCode.OVERLOADED: (503, "UNAVAILABLE"),
+    ErrorCode.TIMEOUT: (504, "DEADLINE_EXCEEDED"),
+}
+_TEXT_METADATA = ("groundingMetadata", "citationMetadata", "urlContextMetadata")
+_SIGNED = 0  # the `place` of a part whose signature was written
+
+
+class GenerateWriter(WholeCallWriter):
+    """Writes chunks with one candidate."""
+
+    format: ClassVar[str] = "gemini-generate"
+    continuation_type: ClassVar[Any] = Kept
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self.as_array:
+            self.media_type = "application/json"
+        self._separator = b"["
+
+    def frame(self, event: Json) -> bytes:
+        if not self.as_array:
+            return server_sent_event(event)
+        separator, self._separator = self._separator, b","
+        return separator + msgspec.json.encode(event)
+
+    def write(self, delta: Delta) -> bytes:
+        body = super().write(delta)
+        return body + b"]" if self.as_array and isinstance(delta, Done | Failed) else body
+
+    def keep_alive(self) -> bytes:
+        return b""
+
+    # -- texts
+
+    def begin(self) -> None:
+        pass  # every chunk has the id and the model
+
+    def add_text(self, part: WrittenText, piece: str) -> None:
+        fields: Json = {"text": piece, **_thought(part)}
+        if part.place != _SIGNED and Keys.SIGNATURE in part.continuation:
+            part.place = _SIGNED
+            fields[Keys.SIGNATURE] = part.continuation[Keys.SIGNATURE]
+        self._emit_part(fields)
+
+    def end_text(self, part: WrittenText) -> None:
+        data = part.continuation
+        if part.place != _SIGNED and Keys.SIGNATURE in data:
+            self._emit_part({"text": "", **_thought(part), Keys.SIGNATURE: data[Keys.SIGNATURE]})
+        metadata = {name: data[name] for name in _TEXT_METADATA if name in data}
+        if metadata:
+            self._emit_part({"text": ""}, **metadata)
+
+    # -- calls
+
+    def shows(self, call: WrittenCall) -> bool:
+        return Keys.PART in call.continuation
+
+    def open_call(self, call: WrittenCall) -> None:
+        if not call.is_provider_call:
+            super().open_call(call)
+        elif "inlineData" not in call.continuation[Keys.PART]:
+            self._emit_part(call.continuation[Keys.PART])
+
+    def end_call(self, call: WrittenCall) -> None:
+        if not call.is_provider_call:
+            return
+        part = call.continuation[Keys.PART]
+        if "inlineData" in part and isinstance(call.result, tuple):
+            media = [item.data for item in call.result if isinstance(item, Image | FileRef) and item.data]
+            inline = {**part["inlineData"], "data": b64encode(b"".join(media)).decode()}
+            self._emit_part({**part, "inlineData": inline})
+        if Keys.RESULT_PART in call.continuation:
+            self._emit_part(call.continuation[Keys.RESULT_PART])
+
+    def emit_call(self, call: WrittenCall, arguments: Json) -> None:
+        signature = call.continuation.get(Keys.SIGNATURE)
+        signed = {} if signature is None else {Keys.SIGNATURE: signature}
+        self._emit_part({"functionCall": {"id": call.id, "name": call.name, "args": arguments}, **signed})
+
+    # -- chunks
+
+    def _emit_part(self, part: Json, **candidate_fields: Any) -> None:
+        """Emit a chunk with one part; the last one has the usage, too."""
+        usage = {}
+        if "finishReason" in candidate_fields and self.usage is not None:
+            usage = {"usageMetadata": _counts(self.usage)}
+        candidate = {"content": {"role": "model", "parts": [part]}, "index": 0, **candidate_fields}
+        self.emit({"candidates": [candidate], **usage, "modelVersion": self.model_id, "responseId": self.response_id})
+
+    def finish(self, done: Done) -> None:
+        super().finish(done)
+        self._emit_part({"text": ""}, finishReason=self.finish_word(done, _READ, _WORDS))
+
+    @classmethod
+    def error_response(cls, failed: Failed) -> ErrorResponse:
+        status, word = error_kind(failed, _ERRORS)
+        error: Json = {"code": status, "message": failed.message or str(failed.error_code), "status": word}
+        if failed.retry_after_ms is not None:
+            delay = f"{failed.retry_after_ms / 1000:g}s"
+            error["details"] = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}]
+        return ErrorResponse(status, {"error": error})
+
+    def joined(self, events: Iterable[Json]) -> Json:
+        response: Json = {}
+        candidate: Json = {}
+        groups: list[tuple[Json, list[str]]] = []  # parts, with the pieces of their text
+        for event in events:
+            response |= event
+            candidate |= event["candidates"][0]
+            for part in event["candidates"][0]["content"]["parts"]:
+                _join_part(groups, part)
+        parts = [{**part, "text": "".join(pieces)} if pieces else part for part, pieces in groups]
+        return {**response, "candidates": [{**candidate, "content": {"role": "model", "parts": parts}}]}
+
+
+def _thought(part: WrittenText) -> Json:
+    return {"thought": True} if part.kind == "thinking" else {}
+
+
+def _join_part(groups: list[tuple[Json, list[str]]], part: Json) -> None:
+    """Add a part, or its text to the part before it. A part with a signature is never joined."""
+    is_plain = part.keys() <= {"text", "thought"}
+    if is_plain and not part["text"]:
+        return
+    if is_plain and groups and groups[-1][0].keys() == part.keys():
+        groups[-1][1].append(part["text"])
+    else:
+        groups.append((part, [part["text"]] if is_plain else []))
+
+
+def _counts(usage: Usage) -> Json:
+    """Google counts thoughts apart from the answer."""
+    thoughts = usage.reasoning_tokens
+    counts = {
+        "promptTokenCount": usage.input_tokens,
+        "candidatesTokenCount": max(usage.output_tokens - (thoughts or 0), 0),
+        "totalTokenCount": usage.total_tokens,
+    }
+    if thoughts is not None:
+        counts["thoughtsTokenCount"] = thoughts
+    if usage.cache_read_tokens is not None:
+        counts["cachedContentTokenCount"] = usage.cache_read_tokens
+    return counts

@@ -1,0 +1,313 @@
+"""`LocalModel`: a model that runs in this process, with no key and no network.
+
+    model = bartack.connect("local")                          # BARTACK_LOCAL_MODEL, or the default
+    model = bartack.connect("local:qwen2.5-coder-0.5b")       # a model from ``bartack models list``
+    model = bartack.connect("local:/models/mine.gguf")        # a file of your own
+
+The file is loaded at the first call. Generation runs in a thread, one answer at a time. For tool use, choosing a tool,
+writing its arguments and answering are separate generations (see `bartack.models.local_tools`), and the usage of an
+answer is their sum.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bartack.environment import Environment
+from bartack.formats import decoder, encode
+from bartack.formats.hosted_declarations import refuse_required
+from bartack.models.direct_calls import asks_for_abilities, direct_answer, direct_call
+from bartack.models.guard import GuardedStream, guarded_batches
+from bartack.models.local_engine import Engine, LlamaEngine, Worker
+from bartack.models.local_tools import (
+    Route,
+    arguments_body,
+    asks_how,
+    bounded_schema,
+    chosen_tool,
+    is_looping,
+    is_too_hard,
+    latest_exchange,
+    next_step,
+    plain_history,
+    router_body,
+    suited_tools,
+    without_wrong_guess,
+)
+from bartack.models.model import StreamingModel, updated_config
+from bartack.models.prices import ModelInfo, Prices
+from bartack.models.weights import LocalWeights, weights_named
+from bartack.nouns.config import ModelConfig, ToolSpec
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart, Usage
+from bartack.nouns.errors import ConfigError, ErrorCode, ModelError
+from bartack.nouns.requests import ModelRequest
+
+__all__ = ["LocalModel"]
+
+_TOOL_FEATURES = frozenset({"tools", "tool_choice"})
+_MAX_TOKENS = 1024  # default for an answer: a small model may never stop
+# Of a demo model: about a minute on a slow machine, and what half a billion parameters can keep in view.
+_DEMO_TOKENS, _DEMO_RESULT_TOKENS, _DEMO_SYSTEM_TOKENS = 400, 700, 400
+_ABILITIES = (
+    "I can read, search and list files here, make small edits, count lines (`how many lines are in README.md?`), "
+    "calculate (`17 * 23`), and answer short questions. For everything else choose a larger model: set the API key of "
+    "a provider, such as ANTHROPIC_API_KEY or OPENAI_API_KEY, or run one on this machine with Ollama "
+    "(`--model ollama:NAME`)."
+)
+_REFUSAL = (
+    "I am a small demo model, and this is too hard for me: it takes several steps, or knowledge that I do not have. "
+    + _ABILITIES
+)
+_LOOP_WINDOW = 1000  # characters of an answer in which repetitions are looked for
+_LOOP_END = "(I stopped here because I was repeating myself.)"
+_TEMPERATURE = 0.3  # default; small models lose the thread at the usual 0.8 (not measured)
+_NO_USAGE = Usage(0, 0, cost=0.0)
+
+
+class LocalModel(StreamingModel):
+    """A model file, run by llama.cpp. Safe for concurrent calls: they wait for each other."""
+
+    provider = "local"
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        context_window: int = 8192,
+        threads: int | None = None,
+        tool_rounds: int = 1,
+        engine: Engine | None = None,
+        environment: Environment | None = None,
+        **config: Any,
+    ) -> None:
+        """Does not load the model yet.
+
+        Args:
+            name: A known model, or the path of a .gguf file (default: ``BARTACK_LOCAL_MODEL``).
+            threads: Threads for generation (default: the number of cores minus one).
+            tool_rounds: How often the model may call tools for one request before it has to answer. Use more than one
+                only with larger models, which then also see the whole conversation next to a tool result.
+            engine: Replaces llama.cpp.
+            config: Fields of `ModelConfig` and settings of llama.cpp.
+
+        Raises:
+            PartValidationError: The name is unknown or a setting is invalid (code `invalid_config`).
+            ModuleNotFoundError: xllamacpp is not installed.
+        """
+        if engine is None and find_spec("xllamacpp") is None:
+            raise ModuleNotFoundError(
+                "Local models require xllamacpp. Run: pip install 'bartack[local]'", name="xllamacpp"
+            )
+        self.weights: LocalWeights = weights_named(name)
+        super().__init__(updated_config(ModelConfig(self.weights.model_id), config), environment)
+        self._context_window = context_window
+        self._tool_rounds = tool_rounds
+        self._is_llama = engine is None
+        self._threads = threads
+        self._worker = Worker(engine or self._llama())
+
+    def update_config(self, **config: Any) -> None:
+        """Change settings for later calls, except the model. An invalid setting raises and changes nothing."""
+        if config.get("model_id", self.config.model_id) != self.config.model_id:
+            raise ConfigError(
+                f"Cannot change the model of a local model ({self.config.model_id}). Create another one.",
+                path="$.modelId",
+            )
+        super().update_config(**config)
+
+    def model_info(self) -> ModelInfo:
+        """Name and context window. A local model costs nothing."""
+        listed = self.weights.known
+        return ModelInfo(
+            self.provider,
+            self.config.model_id,
+            name=listed.title if listed is not None else self.weights.path.name,
+            context_window=self._context_window,
+            prices=Prices(input=0.0, output=0.0, cache_read=0.0, cache_write=0.0),
+        )
+
+    def supports(self, feature: str) -> bool:
+        """Whether calls may use this feature. Files of your own are assumed to support tools."""
+        return feature == "output_schema" or (feature in _TOOL_FEATURES and self._uses_tools)
+
+    @property
+    def _uses_tools(self) -> bool:
+        return self.weights.known is None or self.weights.known.uses_tools
+
+    def _llama(self) -> LlamaEngine:
+        return LlamaEngine(self.weights.path, context_window=self._context_window, threads=self._threads)
+
+    async def aclose(self) -> None:
+        """Release the memory and the thread. A later call loads the model again, as `Agent.run_sync` needs it."""
+        self._worker.close()
+
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        """The answer to a request. Raises `PartValidationError` if it requires a tool of a provider."""
+        refuse_required(request.tools, self.provider)
+        return guarded_batches(self._batches(request), request.metadata, self._environment)
+
+    # -- one answer: exceptions become an error delta in the guard
+
+    async def _batches(self, request: ModelRequest) -> AsyncGenerator[Sequence[Delta], None]:
+        yield (Start(self.config.model_id, self._environment.new_id(), provider=self.provider),)
+        self._check_weights()
+        if self._is_demo and (instant := self._instant(request)) is not None:
+            yield instant
+            return
+        rounds = self._tool_rounds if self._uses_tools else 0
+        tools = suited_tools(request.tools) if self._is_demo else request.tools
+        step = next_step(request.messages, tools, request.config.tool_choice, rounds=rounds)
+        used = _NO_USAGE
+        if isinstance(step, Route):
+            if self._is_demo and is_too_hard(request.messages, step):
+                yield (TextDelta(_REFUSAL), used, Done("stop"))
+                return
+            if self._is_demo and asks_how(request.messages, step):
+                step = None
+            else:
+                word, routing = await self._word(router_body(request.messages, step))
+                used += routing
+                step = chosen_tool(step, word)
+        source = self._answer(request) if step is None else self._tool_call(request, step)
+        async with aclosing(source) as deltas:
+            async for delta in deltas:
+                yield (used + delta if isinstance(delta, Usage) else delta,)
+
+    def _instant(self, request: ModelRequest) -> Sequence[Delta] | None:
+        """What a demo model answers without a generation: a call that follows from the request alone, its result, or
+        what it can do."""
+        if request.config.tool_choice not in (None, "auto") or request.config.output_schema is not None:
+            return None
+        call = direct_call(request.messages, request.tools)
+        if call is not None:
+            call_id = f"call_{self._environment.new_id()}"
+            arguments = ToolCallArgs(call_id, msgspec.json.encode(call.arguments).decode())
+            start, end = ToolCallStart(call_id, call.tool.name), ToolCallEnd(call_id)
+            return start, arguments, end, _NO_USAGE, Done("tool_calls")
+        text = _ABILITIES if asks_for_abilities(request.messages) else direct_answer(request.messages)
+        return None if text is None else (TextDelta(text), _NO_USAGE, Done("stop"))
+
+    @property
+    def _is_demo(self) -> bool:
+        return self.weights.known is not None and self.weights.known.is_demo
+
+    @property
+    def _max_tokens(self) -> int:
+        return _DEMO_TOKENS if self._is_demo else _MAX_TOKENS
+
+    @property
+    def _max_result_tokens(self) -> int:
+        share = self._context_window * 3 // 8  # the rest is for the conversation and the answer
+        return min(share, _DEMO_RESULT_TOKENS) if self._is_demo else share
+
+    def _check_weights(self) -> None:
+        if self._is_llama and self.weights.known is not None and not self.weights.path.is_file():
+            name = self.weights.model_id
+            raise ModelError(
+                f"{name} has not been downloaded yet. Run: bartack models pull {name}", code=ErrorCode.MODEL_NOT_FOUND
+            )
+
+    def _answer(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        config = request.config
+        config = replace(
+            config,
+            tool_choice=None,
+            parallel_tool_calls=None,
+            max_tokens=config.max_tokens or self._max_tokens,
+            temperature=_TEMPERATURE if config.temperature is None else config.temperature,
+            output_schema=None if config.output_schema is None else bounded_schema(config.output_schema),
+        )
+        history = without_wrong_guess(request.messages) if self._is_demo else request.messages
+        visible = latest_exchange(history) if self._tool_rounds == 1 else history
+        messages = plain_history(
+            visible,
+            max_result_tokens=self._max_result_tokens,
+            max_system_tokens=_DEMO_SYSTEM_TOKENS if self._is_demo else None,
+        )
+        body = encode("openai-chat", replace(request, messages=messages, config=config, tools=())).body
+        answer = self._generated(body)
+        return _until_loop(answer) if self._is_demo and config.output_schema is None else answer
+
+    async def _tool_call(self, request: ModelRequest, tool: ToolSpec) -> AsyncGenerator[Delta, None]:
+        call_id = f"call_{self._environment.new_id()}"
+        yield ToolCallStart(call_id, tool.name)
+        if not (tool.parameter_schema or {}).get("properties"):
+            yield ToolCallArgs(call_id, "{}")
+            yield ToolCallEnd(call_id)
+            yield _NO_USAGE
+            yield Done("tool_calls")
+            return
+        body = arguments_body(
+            request.messages,
+            tool,
+            max_tokens=request.config.max_tokens or _MAX_TOKENS,
+            max_result_tokens=self._max_result_tokens,
+        )
+        async with aclosing(self._generated(body)) as deltas:
+            async for delta in deltas:
+                match delta:
+                    case TextDelta():
+                        yield ToolCallArgs(call_id, delta.text_delta)
+                    case Done():
+                        yield ToolCallEnd(call_id)
+                        yield delta if delta.finish_reason == "length" else Done("tool_calls")
+                    case Usage() | Failed():
+                        yield delta
+                    case _:  # thinking before the arguments
+                        pass
+
+    # -- one generation
+
+    async def _word(self, body: dict[str, Any]) -> tuple[str, Usage]:
+        """The text of a short generation, and its usage."""
+        word: list[str] = []
+        used = _NO_USAGE
+        async with aclosing(self._generated(body)) as deltas:
+            async for delta in deltas:
+                match delta:
+                    case TextDelta():
+                        word.append(delta.text_delta)
+                    case Usage():
+                        used = delta
+                    case Failed():
+                        raise ModelError(delta.message, code=delta.error_code, retryable=delta.retryable)
+                    case _:
+                        pass
+        return "".join(word).strip(), used
+
+    async def _generated(self, body: dict[str, Any]) -> AsyncGenerator[Delta, None]:
+        """The deltas of one generation, without its `Start`."""
+        reader = decoder(
+            "openai-chat", framing="ndjson", provider=self.provider, model_id=self.config.model_id, local_id="local"
+        )
+        if self._worker.is_closed and self._is_llama:
+            self._worker = Worker(self._llama())
+        async with aclosing(self._worker.chunks(body)) as chunks:
+            async for chunk in chunks:
+                for delta in reader.receive_data(msgspec.json.encode(chunk) + b"\n"):
+                    if not isinstance(delta, Start):
+                        yield delta
+                if reader.out.ended:
+                    return
+        for delta in reader.receive_eof():
+            if not isinstance(delta, Start):
+                yield delta
+
+
+async def _until_loop(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+    """The answer, ended where it begins to repeat itself: a small model may continue so until the limit. Its usage is
+    then unknown."""
+    text = ""
+    async with aclosing(answer) as deltas:
+        async for delta in deltas:
+            yield delta
+            if isinstance(delta, TextDelta):
+                text = (text + delta.text_delta)[-_LOOP_WINDOW:]
+                if is_looping(text):
+                    yield TextDelta(("\n" if text.endswith("\n") else "\n\n") + _LOOP_END)
+                    yield Done("stop")
+                    return

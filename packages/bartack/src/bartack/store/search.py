@@ -1,0 +1,112 @@
+"""Listing and searching sessions, the same in every store.
+
+Text is split into words here, not by the database, so that all stores find the same entries. A word is a run of letters
+and digits, compared case-insensitively; in scripts written without spaces every character is a word. An entry matches
+if, for each whitespace-separated term of the query, it contains the words of that term in a row.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+
+import msgspec
+
+from bartack.nouns.json_values import json_text
+from bartack.store.errors import invalid_value_error
+from bartack.store.session_store import Page, SessionInfo
+
+__all__ = [
+    "contains",
+    "cut_page",
+    "newest_first",
+    "page_of",
+    "phrases",
+    "read_cursor",
+    "read_time",
+    "snippet",
+    "sortable",
+    "words",
+]
+
+# Kana, Han and Hangul are written without spaces, so a search for part of a sentence must find it.
+_UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_CONTEXT = 60  # characters on each side of a match
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in order."""
+    return _WORD.findall(text.casefold())
+
+
+def phrases(query: str) -> list[list[str]]:
+    """The terms of a query, each as the words that must occur in a row."""
+    return [phrase for term in query.split() if (phrase := words(term))]
+
+
+def contains(text: Sequence[str], query: Sequence[Sequence[str]]) -> bool:
+    """Whether the words of a text contain every phrase; an empty query matches nothing."""
+    joined = f" {' '.join(text)} "
+    return bool(query) and all(f" {' '.join(phrase)} " in joined for phrase in query)
+
+
+def snippet(text: str, query: Sequence[Sequence[str]]) -> str:
+    """The text around the first word of the query, on one line."""
+    first = query[0][0] if query else ""
+    position = next((match.start() for match in _WORD.finditer(text) if match[0].casefold() == first), 0)
+    start, end = max(0, position - _CONTEXT), position + _CONTEXT
+    line = " ".join(text[start:end].split())
+    return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"
+
+
+def sortable(time: datetime) -> str:
+    """A time as fixed-width text that sorts chronologically, which the canonical text does not."""
+    text: str = msgspec.to_builtins(time.astimezone(UTC))[:-1]  # many times as fast as `isoformat`, and ends in Z
+    return f"{text}+00:00" if time.microsecond else f"{text}.000000+00:00"
+
+
+def read_time(text: str | None) -> datetime:
+    """The time that `sortable` wrote; 1970 if the text is damaged, so that it does not stop a list."""
+    try:
+        return datetime.fromisoformat(text or "").astimezone(UTC)
+    except ValueError:
+        return datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def read_cursor(cursor: str) -> tuple[str, str]:
+    """The update time and id of the session before which the next page starts."""
+    try:
+        return msgspec.json.decode(cursor, type=tuple[str, str])
+    except ValueError as error:
+        raise invalid_value_error(
+            f"Invalid cursor {cursor[:80]!r}: pass the cursor of the previous page.", error
+        ) from None
+
+
+def newest_first(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
+    """The sessions in the order of a list: most recently updated first, then by id."""
+    return sorted(infos, key=_sort_key, reverse=True)
+
+
+def page_of(
+    infos: Iterable[SessionInfo], limit: int, cursor: str | None, matches: Callable[[SessionInfo], bool]
+) -> Page:
+    """The page after `cursor` of the sessions that match; no more are tried than the page needs."""
+    ordered = newest_first(infos)
+    if cursor is not None:
+        place = read_cursor(cursor)
+        ordered = [info for info in ordered if _sort_key(info) < place]
+    return cut_page(list(islice(filter(matches, ordered), max(limit, 0) + 1)), limit)
+
+
+def cut_page(infos: list[SessionInfo], limit: int) -> Page:
+    """A page of `limit` sessions from up to `limit` + 1: the last one only shows that there are more."""
+    if limit < 1:
+        raise invalid_value_error(f"The limit of a page must be at least 1, got {limit}.")
+    items = tuple(infos[:limit])
+    return Page(items, json_text(_sort_key(items[-1])) if len(infos) > limit else None)
+
+
+def _sort_key(info: SessionInfo) -> tuple[str, str]:
+    return sortable(info.updated), info.id

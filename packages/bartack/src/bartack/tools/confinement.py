@@ -1,0 +1,351 @@
+"""Sandboxes for commands: what a command may reach, and the programs and kernel features that enforce it.
+
+Inside a sandbox, the workspace is writable except for its history and settings (`READONLY`), a temporary folder is
+writable, and the rest of the disk is readable except for secrets: credentials in the user's home (`SECRETS`), the homes
+of other users, and run-time folders with the sockets of services. There is no network unless it is allowed. The memory
+of a process and the number of processes are limited; the limit on processes does not bind root. Processes outside can
+be neither inspected nor signalled.
+
+A sandbox is a prefix: `wrap` turns the words of a command into those of a command that confines it. So anything that
+starts programs can use one, also the terminal of an editor. There are three, with the same walls:
+
+- **bubblewrap** builds new namespaces with their own mounts, processes and network.
+- **Landlock**, with seccomp, needs no program beside Python (see `bartack.tools.confine_process`). Without a network
+  it refuses sockets altogether, also on the loopback interface.
+- **Seatbelt** on macOS interprets a profile.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from shutil import rmtree, which
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from bartack.nouns.errors import ToolError
+
+__all__ = [
+    "READONLY",
+    "Bubblewrap",
+    "CommandSandbox",
+    "Landlock",
+    "SandboxName",
+    "SandboxPolicy",
+    "Seatbelt",
+    "available_sandboxes",
+    "new_sandbox",
+]
+
+SandboxName = Literal["auto", "bubblewrap", "landlock", "seatbelt", "off"]
+
+READONLY = (".git", ".hg", ".svn", ".bartack")
+"""What git, other version control and Bartack execute or obey, at the top of the workspace."""
+
+# Credentials and histories, relative to the home of the user.
+_SECRETS = """
+.ssh .aws .azure .gnupg .kube .docker .netrc .npmrc .pypirc .pgpass .my.cnf .git-credentials .vault-token .terraform.d
+.password-store .config/gcloud .config/gh .config/op .config/bartack .config/rclone .config/hub .local/share/bartack
+.local/share/keyrings .cargo/credentials .cargo/credentials.toml .gem/credentials .m2/settings.xml .boto .s3cfg
+.claude/.credentials.json .codex/auth.json .gemini .mozilla .config/google-chrome .config/chromium .bash_history
+.zsh_history .python_history .psql_history .node_repl_history .lesshst .viminfo Library/Keychains Library/Cookies
+"""
+_SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/etc/ssh", "/run")
+_HOMES = ("/home", "/Users")  # the folders of all users' homes
+_PROBE_S = 20.0
+# Named and not imported: it needs modules that other systems lack.
+_LAUNCHER = str(Path(__file__).with_name("confine_process.py"))
+
+
+class SandboxPolicy(Struct, frozen=True, kw_only=True):
+    """What a command may reach and use, beside reading the rest of the disk."""
+
+    root: Path
+    """The workspace, which is writable."""
+    home: Path
+    network: bool = False
+    writable: tuple[Path, ...] = ()
+    """Further folders that are writable, such as a compiler's cache."""
+    hidden: tuple[Path, ...] = ()
+    """Further files and folders that are out of reach."""
+    memory_bytes: int = 8 << 30
+    """What a single process may allocate."""
+    processes: int = 1_024
+    """How many more processes and threads the user may have."""
+
+    def readonly_paths(self) -> list[str]:
+        """The parts of the workspace that are read-only, as far as they exist."""
+        return [str(path) for name in READONLY if (path := self.root / name).exists() and not path.is_symlink()]
+
+    def hidden_paths(self) -> list[str]:
+        """The existing files and folders that are out of reach, without those inside another one. What contains the
+        workspace is not hidden as a whole: everything beside the way to the workspace is."""
+        paths = {path for candidate in self._secrets() if (path := _resolved(candidate)) is not None}
+        around = {inside for path in paths for inside in _beside(path, self.root)}
+        return sorted(str(path) for path in around if not any(parent in around for parent in path.parents))
+
+    def _secrets(self) -> Iterator[Path]:
+        yield from (self.home / name for name in _SECRETS.split())
+        yield from map(Path, _SYSTEM_SECRETS)
+        yield from self.hidden
+        for folder in map(Path, _HOMES):
+            with suppress(OSError):
+                yield from (entry for entry in folder.iterdir() if not self.home.is_relative_to(entry))
+        if not self.home.is_relative_to("/root"):
+            yield Path("/root")
+
+    @property
+    def text(self) -> str:
+        """The rules in words."""
+        network = "network" if self.network else "no network"
+        return f"writes only below {self.root}, {network}, no access to credentials"
+
+
+class CommandSandbox(Protocol):
+    """Confines commands to what a policy allows."""
+
+    policy: SandboxPolicy
+
+    @property
+    def name(self) -> str:
+        """What enforces the policy."""
+
+    def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
+        """The words of a command that runs the given one in this directory, confined."""
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a command, with those that the sandbox needs to be different."""
+
+    def close(self) -> None:
+        """Delete what the sandbox has created."""
+
+
+class Bubblewrap:
+    """Namespaces made by the program bwrap."""
+
+    name = "bubblewrap"
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        self.policy = policy
+
+    @staticmethod
+    @cache
+    def is_available() -> bool:
+        """Whether bwrap is installed and the system lets this user make namespaces."""
+        program = which("bwrap")
+        return program is not None and _succeeds([program, "--unshare-all", "--ro-bind", "/", "/", "true"])
+
+    def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
+        """See `CommandSandbox`."""
+        policy = self.policy
+        arguments = ["--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+        arguments += ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+        if not policy.network:
+            arguments.append("--unshare-net")
+        writable = [str(path) for path in (policy.root, *policy.writable) if path.exists()]
+        hidden = policy.hidden_paths()
+        # Mounts are made in this order, and a later one covers an earlier one: what contains the workspace is hidden
+        # before the workspace is mounted, and what it contains afterwards.
+        for path in hidden:
+            if not any(path.startswith(f"{folder}/") for folder in writable):
+                arguments += _covered(path)
+        for path in writable:
+            arguments += ["--bind", path, path]
+        for path in hidden:
+            if any(path.startswith(f"{folder}/") for folder in writable):
+                arguments += _covered(path)
+        for path in policy.readonly_paths():
+            arguments += ["--ro-bind", path, path]
+        if policy.network and Path("/run/systemd/resolve").exists():
+            arguments += ["--ro-bind", "/run/systemd/resolve", "/run/systemd/resolve"]
+        return _launched(policy, None, ["bwrap", *arguments, "--chdir", str(directory), "--", *words])
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The variables, but for the folder for temporary files, which is private inside."""
+        return {**variables, "TMPDIR": "/tmp"}
+
+    def close(self) -> None:
+        """Nothing to delete."""
+
+
+class Landlock:
+    """Landlock, seccomp and, where the kernel permits, a mount namespace."""
+
+    name = "landlock"
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        self.policy = policy
+        self._temporary: Path | None = None
+
+    @staticmethod
+    @cache
+    def is_available() -> bool:
+        """Whether the kernel has Landlock and seccomp, and accepts them."""
+        if sys.platform != "linux":
+            return False
+        policy = SandboxPolicy(root=Path("/"), home=Path("/nonexistent"))
+        walls = {"writable": [], "readonly": [], "hidden": [], "network": False}
+        return _succeeds(_launched(policy, walls, ["true"]))
+
+    def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
+        """See `CommandSandbox`. The directory is the one that the process is started in."""
+        policy = self.policy
+        folders = (policy.root, *policy.writable, self._temporary_folder())
+        walls = {
+            "writable": [str(path) for path in folders],
+            "readonly": policy.readonly_paths(),
+            "hidden": sorted({*policy.hidden_paths(), *self._hidden_temporary()}),
+            "network": policy.network,
+        }
+        return _launched(policy, walls, words)
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The variables, with a private folder for temporary files."""
+        return {**variables, "TMPDIR": str(self._temporary_folder())}
+
+    def close(self) -> None:
+        """Delete the temporary folder."""
+        if self._temporary is not None:
+            rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def _temporary_folder(self) -> Path:
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="bartack-tmp-")).resolve()
+        return self._temporary
+
+    def _hidden_temporary(self) -> list[str]:
+        """Everybody's temporary files, except the workspace if it is there, and the folder of this sandbox."""
+        folder = Path("/tmp")
+        own = (self.policy.root, *self.policy.writable, self._temporary_folder())
+        inside = [path for path in own if path.is_relative_to(folder)]
+        if not inside:
+            return [str(folder)]
+        paths = set(_beside(folder, inside[0]))
+        for path in inside[1:]:
+            paths = {part for hidden in paths for part in _beside(hidden, path)}
+        return [str(path) for path in paths]
+
+
+class Seatbelt:
+    """The program sandbox-exec of macOS, with a generated profile."""
+
+    name = "seatbelt"
+    program = "/usr/bin/sandbox-exec"
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        self.policy = policy
+
+    @staticmethod
+    @cache
+    def is_available() -> bool:
+        """Whether this is macOS and sandbox-exec works, which it does not inside another sandbox."""
+        words = [Seatbelt.program, "-p", "(version 1)(allow default)", "/usr/bin/true"]
+        return sys.platform == "darwin" and _succeeds(words)
+
+    def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
+        """See `CommandSandbox`. The directory is the one that the process is started in."""
+        return _launched(self.policy, None, [self.program, "-p", self.profile(), *words])
+
+    def profile(self) -> str:
+        """The rules; of those that match, the last one decides."""
+        policy = self.policy
+        temporary = (Path("/private/tmp"), Path("/private/var/folders"))
+        rules = ["(version 1)", "(allow default)", "(deny file-write*)"]
+        rules += [_allowed("file-write*", path) for path in (policy.root, *policy.writable, *temporary)]
+        rules += ['(allow file-write* (regex #"^/dev/(null|zero|tty|fd/.*|std(out|err))$"))']
+        rules += [_denied("file-write*", path) for path in policy.readonly_paths()]
+        rules += [_denied("file-read* file-write*", path) for path in policy.hidden_paths()]
+        rules += ["(deny process-info* (target others))", "(deny signal (target others))", "(deny mach-priv*)"]
+        if not policy.network:
+            rules += ["(deny network*)", '(allow network* (local ip "localhost:*"))']
+        return "\n".join(rules)
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The variables as they are."""
+        return dict(variables)
+
+    def close(self) -> None:
+        """Nothing to delete."""
+
+
+_KINDS: dict[str, type[Bubblewrap] | type[Landlock] | type[Seatbelt]] = {
+    kind.name: kind for kind in (Bubblewrap, Landlock, Seatbelt)
+}
+
+
+def available_sandboxes() -> list[str]:
+    """The names of the sandboxes that work here, the best one first."""
+    return [name for name, kind in _KINDS.items() if kind.is_available()]
+
+
+def new_sandbox(policy: SandboxPolicy, name: SandboxName = "auto") -> CommandSandbox | None:
+    """The named sandbox, or with ``auto`` the best one here; None if there is none, or with ``off``. Raises `ToolError`
+    if the named one does not work here."""
+    if name == "off":
+        return None
+    names = available_sandboxes() if name == "auto" else [name]
+    if not names:
+        return None
+    kind = _KINDS[names[0]]
+    if not kind.is_available():
+        raise ToolError(f"The sandbox {name!r} does not work on this machine.")
+    return kind(policy)
+
+
+def _launched(policy: SandboxPolicy, walls: Mapping[str, object] | None, words: Sequence[str]) -> list[str]:
+    """A command under the limits of the policy, and behind walls of Landlock if there are some."""
+    spec = {"memory": policy.memory_bytes, "processes": policy.processes, "landlock": walls}
+    return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(spec), *words]
+
+
+def _succeeds(words: Sequence[str]) -> bool:
+    try:
+        ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ended.returncode == 0
+
+
+def _resolved(path: Path) -> Path | None:
+    """Where the path leads; None if it leads nowhere, or cannot be looked at."""
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return None
+
+
+def _beside(hidden: Path, inside: Path) -> Iterator[Path]:
+    """The hidden path, or, if another path is inside, everything beside the way to that."""
+    if not inside.is_relative_to(hidden):
+        yield hidden
+        return
+    for depth in range(len(hidden.parts), len(inside.parts)):
+        folder = Path(*inside.parts[:depth])
+        with suppress(OSError):
+            yield from (entry for entry in folder.iterdir() if not inside.is_relative_to(entry))
+
+
+def _covered(path: str) -> list[str]:
+    """Arguments of bwrap that put something empty in the place of a file or folder."""
+    if Path(path).is_dir():
+        return ["--tmpfs", path, "--remount-ro", path]
+    return ["--ro-bind", "/dev/null", path]
+
+
+def _allowed(operation: str, path: str | Path) -> str:
+    return f"(allow {operation} (subpath {_quoted(path)}))"
+
+
+def _denied(operation: str, path: str | Path) -> str:
+    return f"(deny {operation} (subpath {_quoted(path)}))"
+
+
+def _quoted(path: str | Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

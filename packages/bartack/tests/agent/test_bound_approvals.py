@@ -1,0 +1,199 @@
+"""The law of approvals: whatever executes is, byte for byte, what the decision that authorised it was shown.
+
+Random interleavings of changes to the file, to the arguments and to the definition with decisions, crashes and resumes
+run against a real directory. Each write is compared with the preview in the question that its decision names.
+"""
+
+import asyncio
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bartack import Agent, ToolCall, assistant
+from bartack.models import ScriptedModel
+from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolStarted
+from bartack.nouns.errors import BartackError, StoreError
+from bartack.session.decisions import Decision, question_digest
+from bartack.store import MemoryStore, Tail
+from bartack.store.requests import decide, pending_approvals
+from bartack.tools import LocalRuntime, ToolDefinition, file_tools
+from bartack.tools.file_changes import change_in
+from bartack.tools.runtime import EditFile, Operation, WriteFile
+from lab.bound_writes import lost_writes, start_writer
+
+TEXTS = ("x\n", "x\nx\n", "y\n", "")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("file"), st.sampled_from([*TEXTS, None])),
+        st.tuples(st.just("definition"), st.sampled_from(["one", "two"])),
+        st.tuples(st.just("look"), st.none()),
+        st.tuples(st.just("approve"), st.booleans()),
+        st.tuples(st.just("modify"), st.sampled_from(TEXTS)),
+        st.tuples(st.just("resume"), st.none()),
+        st.tuples(st.just("crash"), st.integers(0, 4)),
+    ),
+    max_size=12,
+)
+CALLS = st.sampled_from(
+    [
+        ToolCall("c1", "write_file", {"path": "a.txt", "text": "new\n"}),
+        ToolCall("c1", "edit_file", {"path": "a.txt", "old": "x", "new": "z", "everywhere": True}),
+    ]
+)
+
+
+class Failing(MemoryStore):
+    """A store that stores nothing more after some appends, as if the process had been killed."""
+
+    remaining: int | None = None
+
+    async def append(self, *arguments: Any, **options: Any) -> Tail:
+        if self.remaining is not None:
+            self.remaining -= 1
+            if self.remaining < 0:
+                raise StoreError("The process is gone.")
+        return await super().append(*arguments, **options)
+
+
+class Recording(LocalRuntime):
+    """Notes the content of the file before and after each change."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.made: list[tuple[bytes | None, bytes | None]] = []
+        self.file = root / "a.txt"
+
+    def content(self) -> bytes | None:
+        return self.file.read_bytes() if self.file.exists() else None
+
+    async def execute(self, operation: Operation, **options: Any) -> Any:
+        before = self.content()
+        output = await super().execute(operation, **options)
+        if isinstance(operation, WriteFile | EditFile):
+            self.made.append((before, self.content()))
+        return output
+
+
+def digest(data: bytes | None) -> str:
+    return "absent" if data is None else sha256(data).hexdigest()
+
+
+def tools_of(version: str) -> list[ToolDefinition]:
+    return [replace(definition, digest=version) for definition in file_tools()]
+
+
+async def play(call: ToolCall, before: str | None, steps: list[tuple[str, Any]], root: Path) -> int:
+    """Play the steps, check what was executed, and return how many changes were made."""
+    store, version = Failing(), "one"
+    runtime = Recording(root)
+    if before is not None:
+        runtime.file.write_text(before)
+    await run(store, runtime, version, call)
+    shown: ApprovalRequired | None = None
+    for step, value in steps:
+        questions = await pending_approvals(store, "s")
+        match step:
+            case "file":
+                runtime.file.unlink(missing_ok=True) if value is None else runtime.file.write_text(value)
+            case "definition":
+                version = value
+            case "look":
+                shown = questions[0] if questions else None
+            case "approve" | "modify":
+                await answer(store, shown, step, value, call)
+            case _:
+                store.remaining = value
+                await run(store, runtime, version, None)
+                store.remaining = None
+    check(await store.entries("s"), runtime)
+    return len(runtime.made)
+
+
+async def answer(store: MemoryStore, shown: ApprovalRequired | None, step: str, value: Any, call: ToolCall) -> None:
+    if shown is None:
+        return
+    arguments = {"path": "a.txt", "text": value} if step == "modify" and call.tool_name == "write_file" else None
+    decision = Decision(
+        "approve" if arguments is None else "modify_args", arguments=arguments, question_digest=question_digest(shown)
+    )
+    with suppress(BartackError):  # another question is open, or none
+        await decide(store, "s", "c1", decision)
+
+
+async def run(store: MemoryStore, runtime: Recording, version: str, call: ToolCall | None) -> None:
+    model = ScriptedModel([*([] if call is None else [assistant(call)]), "done", "done"])
+    async with Agent(model, tools=tools_of(version), runtime=runtime, store=store) as agent:
+        with suppress(BartackError):  # it crashed, or there is nothing to resume
+            await (agent.resume("s", takeover=True) if call is None else agent.run("go", session="s"))
+
+
+def check(entries: Any, runtime: Recording) -> None:
+    questions: dict[str, ApprovalRequired] = {}
+    decided: ApprovalDecided | None = None
+    authorised: list[tuple[ApprovalDecided, ApprovalRequired]] = []
+    for entry in entries:
+        match entry.fact:
+            case ApprovalRequired():
+                questions[question_digest(entry.fact)] = entry.fact
+            case ApprovalDecided():
+                decided = entry.fact
+            case ToolStarted():
+                assert decided is not None
+                assert decided.question_digest is not None
+                authorised.append((decided, questions[decided.question_digest]))
+    assert len(runtime.made) <= min(len(authorised), 1)
+    for (before, after), (verdict, question) in zip(runtime.made, authorised[-1:], strict=False):
+        change = change_in(question)
+        assert change is not None
+        assert digest(before) == change.before
+        if verdict.decision == "approve":
+            assert digest(after) == change.after
+        else:
+            assert after == (verdict.arguments or {})["text"].encode()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(CALLS, st.sampled_from([*TEXTS[:2], None]), STEPS)
+def test_whatever_executes_is_what_its_decision_was_shown(
+    call: ToolCall, before: str | None, steps: list[tuple[str, Any]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(call, before, steps, Path(folder)))
+
+
+SEEN_AND_APPROVED = [("look", None), ("approve", True), ("resume", None)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "changes"),
+    [
+        (SEEN_AND_APPROVED, 1),
+        ([("look", None), ("modify", "y\n"), ("resume", None)], 1),
+        ([("look", None), ("file", "x\nx\n"), *SEEN_AND_APPROVED[1:]], 0),
+        ([("look", None), ("definition", "two"), *SEEN_AND_APPROVED[1:]], 0),
+        ([("look", None), ("file", "x\nx\n"), *SEEN_AND_APPROVED[1:], *SEEN_AND_APPROVED], 1),
+    ],
+)
+async def test_a_change_is_made_once_it_is_seen_and_approved(
+    steps: list[tuple[str, Any]], changes: int, tmp_path: Path
+) -> None:
+    call = ToolCall("c1", "write_file", {"path": "a.txt", "text": "new\n"})
+    assert await play(call, "x\n", steps, tmp_path) == changes
+
+
+def test_no_write_of_another_process_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    writer = start_writer(file)
+    try:
+        lost, _ = asyncio.run(lost_writes(tmp_path, file, approvals=50))
+    finally:
+        writer.kill()
+        writer.wait()
+    assert lost == []

@@ -1,0 +1,125 @@
+"""Families of commands: what a rule covers is what its table lists, whatever a command line looks like."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bartack.app.command_families import FAMILIES, families_in, is_covered, simple_commands
+from tests.app.attack_lines import ATTACKS, attacked_project
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return attacked_project(tmp_path_factory.mktemp("families"))
+
+
+@pytest.mark.parametrize("line", sorted({line for lines in ATTACKS.values() for line in lines}))
+def test_no_attack_is_covered_even_when_every_family_is_allowed(line: str, project: Path) -> None:
+    assert not is_covered(line, FAMILIES, project, project)
+
+
+def test_the_table_of_attacks_is_long_enough_to_mean_something() -> None:
+    assert len({line for lines in ATTACKS.values() for line in lines}) >= 400
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("git log", ["git log"]),
+        ("git log --oneline -20", ["git log"]),
+        ("git --no-pager log -n 5 --author='A B' main..dev -- notes.txt", ["git log"]),
+        ("git log -p | head -50", ["git log"]),
+        ("git status -sb 2>/dev/null", ["git status"]),
+        ("git diff --stat HEAD~1", ["git diff"]),
+        ("git show HEAD:notes.txt", ["git show"]),
+        ("git branch -avv", ["git branch"]),
+        ("git grep -n foo -- sub", ["git grep"]),
+        ("ls -la sub", ["ls"]),
+        ("cat notes.txt", ["cat"]),
+        ("head -n20 notes.txt", ["head"]),
+        ("grep -rn 'foo bar' sub notes.txt", ["grep"]),
+        ("grep -rnA 3 foo sub", ["grep"]),
+        ("find . -name '*.py' -type f", ["find"]),
+        ("sed -n 1,40p notes.txt", ["sed"]),
+        ("cd sub && pytest -x -k 'a and not b' tests/test_x.py::test_y", ["pytest"]),
+        ("ruff check . && mypy --strict sub", ["ruff check", "mypy"]),
+        ("python -m pytest -q 2>&1 | tail -n 5", ["python -m pytest"]),
+        ("go test ./... -run TestX", ["go test"]),
+        ("cargo test --workspace name", ["cargo test"]),
+        ("echo done; pwd", ["echo", "pwd"]),
+    ],
+)
+def test_everyday_commands_are_covered_by_the_families_that_are_offered(
+    line: str, names: list[str] | None, project: Path
+) -> None:
+    families = families_in(line)
+    assert (None if families is None else [family.name for family in families]) == names
+    if names is not None:
+        assert is_covered(line, names, project, project)
+        outside_filters = [name for name in names if name not in ("echo", "pwd")]
+        assert not outside_filters or not is_covered(line, [], project, project)
+
+
+def test_a_filter_needs_a_rule_only_for_files(project: Path) -> None:
+    assert is_covered("git log | grep -i fix | sort | uniq -c | wc -l", ["git log"], project, project)
+    assert not is_covered("git log; cat notes.txt", ["git log"], project, project)
+    assert is_covered("cd sub", [], project, project)
+    assert families_in("cd sub") is None
+
+
+def test_git_is_asked_about_in_another_repository_below_the_project(project: Path) -> None:
+    (project / ".git").mkdir(exist_ok=True)
+    assert is_covered("git status", FAMILIES, project, project)
+    assert is_covered("git status", FAMILIES, project, project / "sub")
+    for folder in ("bare", "bare/refs", "nested"):
+        assert not is_covered("git status", FAMILIES, project, project / folder)
+        assert is_covered("ls", FAMILIES, project, project / folder)
+
+
+def test_many_changes_of_directory_are_not_covered(project: Path) -> None:
+    assert not is_covered("cd sub && " * 40 + "ls", FAMILIES, project, project)
+
+
+def test_a_command_runs_in_the_directory_it_is_asked_for(project: Path) -> None:
+    assert is_covered("ls link2", ["ls"], project, project / "sub")
+    assert not is_covered("ls link", ["ls"], project, project / "sub")
+
+
+def test_what_is_covered_is_shown() -> None:
+    assert FAMILIES["git branch"].text == (
+        "git branch with nothing, and: --all --list --remotes --show-current -a -r -v -vv"
+    )
+    assert "executes code of this project" in FAMILIES["pytest"].text
+
+
+def test_an_option_without_its_value_is_not_covered(project: Path) -> None:
+    assert not is_covered("head -n", ["head"], project, project)
+    assert is_covered("head -n 3 notes.txt", ["head"], project, project)
+
+
+def test_a_loop_of_links_is_not_covered(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert not is_covered("cat a", ["cat"], tmp_path, tmp_path)
+
+
+_PIECES = st.sampled_from(["x", "'a b'", '"c d"', "x'y'\"z\"", "-3", "ä=ö", "''", "2>&1", "a:b", "n~1", ">/dev/null"])
+_PRINT = 'p() { cat >/dev/null </dev/null; printf \'%s\\n\' "$#" "$@" >>"$OUT"; }\n'
+
+
+@given(st.lists(st.tuples(st.lists(_PIECES, max_size=4), st.sampled_from(["|", "&&", ";"])), min_size=1, max_size=3))
+def test_simple_commands_are_those_of_the_shell(parts: list[tuple[list[str], str]]) -> None:
+    line = " ".join(f"{operator} p {' '.join(pieces)}" for pieces, operator in parts)[2:].strip()
+    commands = simple_commands(line)
+    assert commands is not None
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "words")
+        environment = {"OUT": str(output), "PATH": "/usr/bin:/bin"}
+        subprocess.run(["/bin/sh", "-c", _PRINT + line], env=environment, capture_output=True, check=True)
+        printed = output.read_text().splitlines()
+    words = [word for _, *arguments in commands for word in (str(len(arguments)), *arguments)]
+    assert sorted(printed) == sorted(words)  # the commands of a pipeline run side by side
