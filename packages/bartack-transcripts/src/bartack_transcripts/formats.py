@@ -1,0 +1,228 @@
+"""Sessions of other agents, in and out: one module or folder for each format, and one row in `FORMATS`.
+
+A reader gets the files of a session and returns a `Transcript` (see `transcript.py`): every record of the source, and
+the facts that it became. `entries.py` makes entries of it, which keep the records as they are, and returns the files
+again. Readers do no I/O; `disk/files.py` finds the files and reads them, and `disk/importing.py` stores them.
+
+To add a format:
+
+1. Write ``read(files) -> list[Transcript]``. It never raises for content: what it does not understand becomes a step
+   without facts, counted in the report. `values.py` has what readers share.
+2. Write a function that recognises a file by its name and first bytes.
+3. Add a row to `FORMATS`.
+4. To write the format as well, add a `TranscriptWriter` (`writing.py`) to the row.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bartack_transcripts.ai_sdk import AI_SDK_WRITER, looks_like_ai_sdk, read_ai_sdk
+from bartack_transcripts.atif import ATIF_WRITER, looks_like_atif, read_atif
+from bartack_transcripts.chat_jsonl import CHAT_WRITER, looks_like_chat, read_chat
+from bartack_transcripts.claude_code import (
+    CLAUDE_CODE_WRITER,
+    KODE_WRITER,
+    looks_like_claude_code,
+    looks_like_kode,
+    read_claude_code,
+    read_kode,
+)
+from bartack_transcripts.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
+from bartack_transcripts.entries import SOURCE, entries_of, record_of, source_files, source_records
+from bartack_transcripts.gemini import GEMINI_WRITER, looks_like_gemini, outer_of, read_gemini
+from bartack_transcripts.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
+from bartack_transcripts.llm import LLM_TABLES, looks_like_llm, read_llm
+from bartack_transcripts.opencode import OPENCODE_WRITER, TABLES, looks_like_opencode, read_opencode
+from bartack_transcripts.pi import PI_WRITER, looks_like_pi, read_pi
+from bartack_transcripts.pydantic_ai import PYDANTIC_WRITER, looks_like_pydantic_ai, read_pydantic_ai
+from bartack_transcripts.qwen import QWEN_WRITER, looks_like_qwen, read_qwen
+from bartack_transcripts.strands import STRANDS_WRITER, looks_like_strands, read_strands
+from bartack_transcripts.transcript import Files, Problem, Record, Report, Rows, Transcript, TranscriptStep
+from bartack_transcripts.writing import (
+    Exported,
+    Outgoing,
+    TranscriptWriter,
+    WrittenTranscript,
+    export_mark,
+    exported,
+    origin_id,
+    session_ids,
+    with_bases,
+    with_children,
+)
+
+__all__ = [
+    "FORMATS",
+    "SOURCE",
+    "Exported",
+    "Files",
+    "Outgoing",
+    "Problem",
+    "Record",
+    "Report",
+    "Rows",
+    "Transcript",
+    "TranscriptFormat",
+    "TranscriptPlace",
+    "TranscriptStep",
+    "TranscriptWriter",
+    "WrittenTranscript",
+    "entries_of",
+    "export_mark",
+    "exported",
+    "origin_id",
+    "recognised_format",
+    "record_of",
+    "session_ids",
+    "source_files",
+    "source_records",
+    "with_bases",
+    "with_children",
+]
+
+
+class TranscriptPlace(NamedTuple):
+    """Where a program keeps transcripts, as patterns. The name of a transcript is its path in the folder."""
+
+    folder: str  # relative to the home of the program
+    file: str  # the pattern of a file, or of a folder that is one transcript
+    unless: str | None = None  # exists once the program has moved these transcripts elsewhere
+
+
+class TranscriptFormat(NamedTuple):
+    """Everything about the transcripts of one program."""
+
+    name: str  # the name on the command line
+    title: str  # the name in prose
+    homes: tuple[str, ...]  # homes of the program: environment variables first, then paths
+    places: tuple[TranscriptPlace, ...]
+    looks_like: Callable[[str, bytes], bool]  # gets the name of a file and its first bytes
+    read: Callable[[Files], list[Transcript]]
+    writer: TranscriptWriter | None = None
+    companions: tuple[str, ...] = ()  # endings of other files that belong to a transcript, in place of its own
+    marker: str | None = None  # a file or folder in each folder that is a transcript as a whole
+    tables: Mapping[str, Rows] = MappingProxyType({})  # kind of record -> its rows in a database
+    base_of: Callable[[bytes], str | None] = lambda data: None  # the pattern of the file that a transcript continues
+    # The pattern of the file of the session that called a sub-agent, in the folder above that of the sub-agent.
+    outer_of: Callable[[str], str | None] = lambda name: None
+    copies_forks: bool = False  # whether a fork has the records of its origin, and need not name it
+
+
+_CLAUDE_CODE_PLACES = (
+    TranscriptPlace("projects/*", "*.jsonl"),
+    TranscriptPlace("projects/*", "*/subagents/agent-*.jsonl"),
+)
+
+FORMATS: dict[str, TranscriptFormat] = {
+    row.name: row
+    for row in (
+        # Before those of Claude Code, which are recognised by less.
+        TranscriptFormat(
+            "gemini",
+            "Gemini CLI",
+            ("~/.gemini",),
+            (TranscriptPlace("tmp/*/chats", "session-*.json*"), TranscriptPlace("tmp/*/chats", "*/*.jsonl")),
+            looks_like_gemini,
+            read_gemini,
+            GEMINI_WRITER,
+            outer_of=outer_of,
+        ),
+        TranscriptFormat(
+            "qwen",
+            "Qwen Code",
+            ("$QWEN_RUNTIME_DIR", "$QWEN_HOME", "~/.qwen"),
+            (
+                TranscriptPlace("projects/*/chats", "*.jsonl"),
+                TranscriptPlace("projects/*", "subagents/*/agent-*.jsonl"),
+            ),
+            looks_like_qwen,
+            read_qwen,
+            QWEN_WRITER,
+            companions=(".meta.json",),
+        ),
+        TranscriptFormat(
+            "kode",
+            "Kode",
+            ("$KODE_CONFIG_DIR", "~/.kode"),
+            _CLAUDE_CODE_PLACES,
+            looks_like_kode,
+            read_kode,
+            KODE_WRITER,
+        ),
+        TranscriptFormat(
+            "claude-code",
+            "Claude Code",
+            ("$CLAUDE_CONFIG_DIR", "~/.claude"),
+            _CLAUDE_CODE_PLACES,
+            looks_like_claude_code,
+            read_claude_code,
+            CLAUDE_CODE_WRITER,
+            companions=(".meta.json",),
+            copies_forks=True,
+        ),
+        TranscriptFormat(
+            "codex",
+            "Codex",
+            ("$CODEX_HOME", "~/.codex"),
+            tuple(
+                TranscriptPlace(folder, file)
+                for folder in ("sessions/*/*/*", "archived_sessions")
+                for file in ("rollout-*.jsonl", "rollout-*.jsonl.zst")
+            ),
+            looks_like_codex,
+            read_codex,
+            CODEX_WRITER,
+            base_of=base_of,
+        ),
+        TranscriptFormat(
+            "pi",
+            "pi",
+            ("$PI_CODING_AGENT_DIR", "~/.pi/agent"),
+            (TranscriptPlace("sessions/*", "*.jsonl"),),
+            looks_like_pi,
+            read_pi,
+            PI_WRITER,
+        ),
+        TranscriptFormat(
+            "opencode",
+            "opencode",
+            ("$XDG_DATA_HOME/opencode", "~/.local/share/opencode"),
+            (
+                TranscriptPlace(".", "opencode.db"),
+                TranscriptPlace(".", "storage", unless="opencode.db"),
+                TranscriptPlace("project/*/storage", "session", unless="storage"),
+            ),
+            looks_like_opencode,
+            read_opencode,
+            OPENCODE_WRITER,
+            marker="message",
+            tables=TABLES,
+        ),
+        TranscriptFormat(
+            "strands", "Strands Agents", (), (), looks_like_strands, read_strands, STRANDS_WRITER, marker="session.json"
+        ),
+        TranscriptFormat(
+            "llm",
+            "llm",
+            ("$LLM_USER_PATH", "~/.config/io.datasette.llm", "~/Library/Application Support/io.datasette.llm"),
+            (TranscriptPlace(".", "logs.db"),),
+            looks_like_llm,
+            read_llm,
+            tables=LLM_TABLES,
+        ),
+        # Messages of libraries, which have no place of their own.
+        TranscriptFormat(
+            "pydantic-ai", "pydantic-ai", (), (), looks_like_pydantic_ai, read_pydantic_ai, PYDANTIC_WRITER
+        ),
+        TranscriptFormat("langchain", "LangChain", (), (), looks_like_langchain, read_langchain, LANGCHAIN_WRITER),
+        TranscriptFormat("ai-sdk", "AI SDK", (), (), looks_like_ai_sdk, read_ai_sdk, AI_SDK_WRITER),
+        TranscriptFormat("chat-jsonl", "Chat Completions JSONL", (), (), looks_like_chat, read_chat, CHAT_WRITER),
+        TranscriptFormat("atif", "ATIF", (), (), looks_like_atif, read_atif, ATIF_WRITER),
+    )
+}
+
+
+def recognised_format(name: str, head: bytes) -> TranscriptFormat | None:
+    """The format of a file, by its name and first bytes; None if it is not a transcript of a known program."""
+    return next((row for row in FORMATS.values() if row.looks_like(name, head)), None)

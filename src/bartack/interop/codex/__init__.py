@@ -1,6 +1,0 @@
-"""Transcripts of Codex, read (`read`) and written (`write`)."""
-
-from bartack.interop.codex.read import base_of, looks_like_codex, read_codex
-from bartack.interop.codex.write import CODEX_WRITER
-
-__all__ = ["CODEX_WRITER", "base_of", "looks_like_codex", "read_codex"]

@@ -1,6 +1,0 @@
-"""Transcripts of Gemini CLI."""
-
-from bartack.interop.gemini.read import looks_like_gemini, outer_of, read_gemini
-from bartack.interop.gemini.write import GEMINI_WRITER
-
-__all__ = ["GEMINI_WRITER", "looks_like_gemini", "outer_of", "read_gemini"]

@@ -1,6 +1,0 @@
-"""Sessions of opencode, read (`read`) and written (`write`)."""
-
-from bartack.interop.opencode.read import TABLES, looks_like_opencode, read_opencode
-from bartack.interop.opencode.write import OPENCODE_WRITER
-
-__all__ = ["OPENCODE_WRITER", "TABLES", "looks_like_opencode", "read_opencode"]
