@@ -1,0 +1,191 @@
+"""Runs an installed program against a gateway with a scripted model, to see whether the two work together here.
+
+The gateway listens on a free port of the loopback interface, and the program runs in an empty folder with an empty
+home, so that neither its settings nor its sessions are touched. There are two scripts. In the first one, the model
+calls the program's shell tool and answers after its result. In the second one, the answer is cut off right after the
+complete call, and the call must not run.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvicorn
+
+from bartack.models.scripted import ScriptedModel, ScriptedResponse
+from bartack.nouns.deltas import Delta, Failed, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.nouns.json_values import json_text
+from bartack.nouns.messages import assistant
+from bartack.nouns.parts import ToolCall
+from bartack.store.memory import MemoryStore
+from bartack_server.gateway.app import gateway
+from bartack_server.gateway.keys import GatewayKey, add_key, digest_of, new_secret
+from bartack_server.gateway.programs import settings_for
+
+__all__ = ["CHECKED", "Finding", "check_program"]
+
+_TIME_LIMIT_S = 180.0
+_MODEL = "checked"
+_MARKER = "ran.txt"
+_COMMAND = f"echo yes > {_MARKER}"
+_ANSWER = "All done."
+
+
+class _Program(NamedTuple):
+    """How to start a program once, without questions, and which tool of it runs a command."""
+
+    words: Sequence[str]
+    tool: str
+    arguments: Mapping[str, Any]
+    variables: Mapping[str, str] = {}
+    settings_path: str | None = None  # in its home, for a program that is not set up by variables
+    files: Mapping[str, str] = {}  # in its home
+
+
+CHECKED: Mapping[str, _Program] = {
+    "claude": _Program(
+        ("claude", "-p", "Run the command.", "--allowedTools", "Bash"),
+        "Bash",
+        {"command": _COMMAND, "description": "Mark"},
+        {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
+    ),
+    "codex": _Program(
+        (
+            *("codex", "exec", "--skip-git-repo-check"),
+            *("--dangerously-bypass-approvals-and-sandbox", "Run the command."),
+        ),
+        "exec_command",
+        {"cmd": _COMMAND},
+        settings_path=".codex/config.toml",
+    ),
+    "gemini": _Program(
+        ("gemini", "-y", "-p", "Run the command."),
+        "run_shell_command",
+        {"command": _COMMAND},
+        {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        files={".gemini/settings.json": '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'},
+    ),
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was checked."""
+
+    claim: str
+    is_true: bool
+    detail: str = ""
+
+
+async def check_program(program: str, path: str | None = None) -> list[Finding]:
+    """What works, with the program on this path. Raises `BartackError` if it is not installed."""
+    row = CHECKED[program]
+    executable = shutil.which(row.words[0], path=path)
+    if executable is None:
+        raise BartackError(f"{row.words[0]} is not installed, or not on PATH.", code=ErrorCode.MISSING_DEPENDENCY)
+    call = ToolCall("call_1", row.tool, dict(row.arguments))
+    whole = await _run(program, executable, [assistant("I run it.", call), *[_ANSWER] * 8])
+    cut: list[Delta] = [
+        Start(_MODEL, "r1"),
+        TextDelta("I run it."),
+        ToolCallStart("call_1", row.tool),
+        ToolCallArgs("call_1", json_text(dict(row.arguments))),
+        ToolCallEnd("call_1"),
+        Failed(ErrorCode.STREAM_TRUNCATED, "The connection was lost.", retryable=True),
+    ]
+    broken = await _run(program, executable, [cut, *[_ANSWER] * 8])
+    return [
+        Finding("runs a tool call", whole.has_run, whole.output),
+        Finding("sends its result, and shows the answer", whole.calls > 1 and _ANSWER in whole.output, whole.output),
+        Finding("does not run a call of an answer that was cut off", not broken.has_run, broken.output),
+        Finding("retries or reports an answer that was cut off", broken.is_noticed, broken.output),
+    ]
+
+
+class _Outcome(NamedTuple):
+    has_run: bool
+    calls: int  # of the model
+    output: str
+
+    @property
+    def is_noticed(self) -> bool:
+        """Whether the program did not take what it got for an answer."""
+        return self.calls > 1 or "error" in self.output.lower()
+
+
+async def _run(program: str, executable: str, script: Sequence[ScriptedResponse]) -> _Outcome:
+    row = CHECKED[program]
+    model = ScriptedModel(script, model_id=_MODEL)
+    with tempfile.TemporaryDirectory(prefix="bartack-check-") as folder:
+        home, work = Path(folder, "home"), Path(folder, "work")
+        async with _served(model) as (url, key):
+            variables = _set_up(program, home, work, url, key)
+            output = await _output_of([executable, *row.words[1:]], variables, work)
+            has_run = await asyncio.to_thread((work / _MARKER).exists)
+        return _Outcome(has_run, len(model.calls), output)
+
+
+def _set_up(program: str, home: Path, work: Path, url: str, key: str) -> dict[str, str]:
+    """Write the files that the program needs; returns its variables."""
+    row = CHECKED[program]
+    settings = settings_for(program, url=url, key=key, model=_MODEL)
+    variables = {"HOME": str(home), "PATH": os.environ.get("PATH", ""), "BARTACK_GATEWAY_KEY": key, "CI": "1"}
+    files = dict(row.files)
+    if row.settings_path is None:
+        variables |= dict(line.removeprefix("export ").split("=", 1) for line in settings.splitlines())
+    else:
+        files[row.settings_path] = settings
+    home.mkdir()
+    work.mkdir()
+    for name, text in files.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return {**variables, **row.variables}
+
+
+async def _output_of(words: Sequence[str], variables: Mapping[str, str], folder: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        env=dict(variables),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(_TIME_LIMIT_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        return f"{words[0]} did not end within {_TIME_LIMIT_S:g} s."
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return output.decode("utf-8", "replace").strip()
+
+
+@asynccontextmanager
+async def _served(model: ScriptedModel) -> AsyncIterator[tuple[str, str]]:
+    """The URL of a gateway in this process, and a key for it."""
+    store, secret = MemoryStore(), new_secret()
+    await add_key(
+        store, GatewayKey(id="check", name="check", digest=digest_of(secret), created=store.environment.now())
+    )
+    app = gateway(default=[model], store=store)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", ws="none", log_config=None, timeout_graceful_shutdown=5))
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", secret
+    finally:
+        await app.drain()
+        server.should_exit = True
+        await serving

@@ -1,0 +1,105 @@
+"""The OpenAPI document of the API, from the same rows as its routes."""
+
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from bartack.nouns.schema import json_schema
+from bartack_server.web.endpoint import PAGE, Endpoint, Query
+
+__all__ = ["openapi_document"]
+
+_REFERENCE = "#/components/schemas/{name}"
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "path": {"type": "string"}},
+            "required": ["code", "message"],
+        }
+    },
+    "required": ["error"],
+}
+
+
+def openapi_document(endpoints: Iterable[Endpoint], cookie_name: str | None) -> dict[str, Any]:
+    """The document, with the schemas of all bodies and of the canonical JSON.
+
+    `cookie_name` is the cookie that replaces the token; None if users are authorized in another way.
+    """
+    rows = tuple(endpoints)
+    bodies = [row.body for row in rows if row.body is not None]
+    schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)
+    by_row = dict(zip([row for row in rows if row.body is not None], schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for row in rows:
+        path = re.sub(r"\{(\w+)(:\w+)?\}", r"{\1}", row.path)
+        paths.setdefault(path, {})[row.method.lower()] = _operation(row, by_row.get(row))
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "Bartack", "version": version("bartack")},
+        "paths": paths,
+        "components": {"schemas": {**_canonical(), **components, "Error": _ERROR}},
+    }
+    if cookie_name is not None:
+        document["security"] = [{"token": []}, {"cookie": []}]
+        document["components"]["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer"},
+            "cookie": {"type": "apiKey", "in": "cookie", "name": cookie_name},
+        }
+    return document
+
+
+def _canonical() -> dict[str, Any]:
+    """The schemas of the nouns, with references to where they are in this document."""
+    text = msgspec.json.encode(json_schema()["$defs"]).replace(b'"#/$defs/', b'"#/components/schemas/')
+    schemas: dict[str, Any] = msgspec.json.decode(text)
+    return schemas
+
+
+def _operation(row: Endpoint, body: dict[str, Any] | None) -> dict[str, Any]:
+    in_path = re.findall(r"\{(\w+)(?::\w+)?\}", row.path)
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path
+    ]
+    parameters += [_parameter(query) for query in row.query]
+    operation: dict[str, Any] = {"summary": row.summary}
+    if row.is_public:
+        operation["security"] = []
+    if parameters:
+        operation["parameters"] = parameters
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    failed = {
+        "description": "An error.",
+        "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(name="Error")}}},
+    }
+    succeeded: dict[str, Any] = {"description": row.summary}
+    if row.media_type is not None:
+        succeeded["content"] = {row.media_type: {"schema": _result(row)}}
+    operation["responses"] = {"2XX": succeeded, "4XX": failed, "5XX": failed}
+    return operation
+
+
+def _parameter(query: Query) -> dict[str, Any]:
+    limits = {"minimum": query.minimum, "maximum": query.maximum}
+    schema = {"type": query.type, **{name: value for name, value in limits.items() if value is not None}}
+    parameter = {"name": query.name, "in": "query", "description": query.description, "schema": schema}
+    return {**parameter, "required": True} if query.is_required else parameter
+
+
+def _result(row: Endpoint) -> dict[str, Any]:
+    if row.media_type != "application/json":
+        return {}
+    if not set(PAGE) <= set(row.query):
+        return {"type": row.result}
+    item = {"type": "object"} if row.items is None else {"$ref": _REFERENCE.format(name=row.items)}
+    return {
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": item}, "cursor": {"type": ["string", "null"]}},
+        "required": ["items", "cursor"],
+    }

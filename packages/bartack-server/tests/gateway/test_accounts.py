@@ -1,0 +1,97 @@
+"""Budgets: reserved before, settled after, shared by all gateways on a store; and the log of requests."""
+
+import asyncio
+import json
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bartack import MemoryStore, ScriptedModel
+from bartack.environment import Environment
+from bartack.nouns.deltas import Delta, Done, Start, TextDelta, Usage
+from bartack.nouns.errors import ErrorCode, ModelError
+from bartack.store import open_store
+from bartack_server.gateway.accounts import Accounts
+from bartack_server.gateway.keys import Budget, GatewayKey
+from bartack_server.gateway.request_log import RequestLog, log_lines
+from bartack_server.gateway.upstreams import Upstream
+from tests.gateway.bodies import request
+from tests.gateway.serving import LIMIT_S, serving, stored_key, upstream
+
+NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
+ANSWER: list[Delta] = [Start("m", "r"), TextDelta("Hi."), Usage(40, 10), Done("stop")]
+
+
+def key(**limits: Budget) -> GatewayKey:
+    return GatewayKey(id="k", name="bob", digest="", created=NOW, **limits)  # type: ignore[arg-type]
+
+
+async def test_reservations_of_two_gateways_share_one_budget_and_settling_frees_the_rest() -> None:
+    store = MemoryStore(environment=Environment(now=lambda: NOW))
+    free = Upstream("m", ScriptedModel([]))
+    first, second = Accounts(store), Accounts(store)
+    own = key(day=Budget(tokens=250))
+    reservation = await first.reserve(own, free, 100, 50)
+    assert reservation is not None
+    with pytest.raises(ModelError) as refused:
+        await second.reserve(own, free, 100, 50)
+    assert refused.value.code is ErrorCode.QUOTA_EXCEEDED
+    assert "150 of 250 tokens this day" in str(refused.value)
+    await first.settle(reservation, free, Usage(40, 10))
+    assert await second.reserve(own, free, 100, 50) is not None
+
+
+async def test_simultaneous_requests_of_gateways_with_stores_of_their_own_do_not_overspend(tmp_path: Path) -> None:
+    free = Upstream("m", ScriptedModel([]))
+    own = key(month=Budget(tokens=1000))
+    stores = [await open_store(tmp_path / "sessions.db") for _ in range(2)]
+    try:
+        gateways = [Accounts(store) for store in stores]
+        tries = [gateways[number % 2].reserve(own, free, 50, 50) for number in range(20)]
+        results = await asyncio.gather(*tries, return_exceptions=True)
+    finally:
+        for store in stores:
+            await store.close()
+    refused = [result for result in results if isinstance(result, ModelError)]
+    assert (len(results) - len(refused), len(refused)) == (10, 10)
+    assert not [result for result in results if isinstance(result, BaseException) and result not in refused]
+
+
+async def test_a_budget_in_dollars_is_refused_for_a_model_without_a_price() -> None:
+    accounts = Accounts(MemoryStore())
+    own = key(day=Budget(usd=1.0))
+    with pytest.raises(ModelError, match="price of"):
+        await accounts.reserve(own, Upstream("?", upstream("openai-responses", "http://127.0.0.1:9")), 10, 10)
+    assert await accounts.reserve(own, Upstream("local", ScriptedModel([])), 10, 10) is not None
+
+
+@pytest.mark.parametrize(
+    ("format", "status", "word"),
+    [("anthropic-messages", 402, b"billing_error"), ("openai-responses", 429, b"insufficient_quota")],
+)
+async def test_a_spent_budget_is_refused_in_the_form_of_the_client(format: str, status: int, word: bytes) -> None:
+    store = MemoryStore()
+    secret = await stored_key(store, name="bob", day=Budget(tokens=5))
+    async with serving({"m": [ScriptedModel([ANSWER])]}, store=store) as gateway:
+        answered, data, _ = await gateway.post(*request(format), headers={"x-api-key": secret})
+    assert (answered, word in data) == (status, True)
+
+
+async def test_a_request_is_settled_and_logged_without_its_content(tmp_path: Path) -> None:
+    store = MemoryStore()
+    secret = await stored_key(store, name="bob", day=Budget(tokens=4300))
+    path = tmp_path / "log.jsonl"
+    async with serving({"m": [ScriptedModel([ANSWER, ANSWER])]}, store=store, log=RequestLog(path)) as gateway:
+        for count in (1, 2):  # the second one fits only because the first one was settled
+            body = request("openai-chat", prompt="a secret prompt")
+            assert (await gateway.post(*body, headers={"x-api-key": secret}))[0] == 200
+            async with asyncio.timeout(LIMIT_S):
+                while len(list(log_lines(path, follow=False))) < count:  # noqa: ASYNC110 - written by another task
+                    await asyncio.sleep(0.01)
+    line = next(log_lines(path, follow=False))
+    assert (line["key"], line["model"], line["status"]) == ("bob", "m", "done")
+    assert (line["inputTokens"], line["outputTokens"]) == (40, 10)
+    assert "secret" not in json.dumps(line)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -1,0 +1,157 @@
+"""Conversations of clients become sessions: only new messages are stored, and nobody reads another's."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from bartack import MemoryStore, ScriptedModel, ToolCall, assistant
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import SessionHeader, StreamFailed
+from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Message
+from bartack.store.session_store import SessionStore
+from tests.gateway.bodies import request
+from tests.gateway.serving import LIMIT_S, WaitingModel, serving, stored_key
+
+CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic-messages", "openai-responses", "gemini-generate"
+
+
+async def sessions(store: SessionStore, count: int = 1) -> list[list[Any]]:
+    """The facts of all sessions, once there are so many with an answer."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            ids = [info.id for info in (await store.sessions()).items]
+            facts = [[entry.fact for entry in await store.entries(session_id)] for session_id in sorted(ids)]
+            if len(facts) == count and all(_is_answered(session[-1]) for session in facts):
+                return facts
+            await asyncio.sleep(0.01)
+
+
+def _is_answered(fact: Any) -> bool:
+    return isinstance(fact, StreamFailed) or (isinstance(fact, Message) and fact.role == "assistant")
+
+
+def lines(session: list[Any]) -> list[tuple[str, str]]:
+    return [(fact.role, fact.text) for fact in session if isinstance(fact, Message)]
+
+
+def turns(format: str, *texts: str) -> tuple[str, dict[str, Any]]:
+    """A request whose history has these texts, from the user and the model in turn."""
+    path, body = request(format)
+    if format == GEMINI:
+        body["contents"] = [
+            {"role": ("user", "model")[index % 2], "parts": [{"text": text}]} for index, text in enumerate(texts)
+        ]
+    else:
+        body["input" if format == RESPONSES else "messages"] = [
+            {"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)
+        ]
+    return path, body
+
+
+@pytest.mark.parametrize("format", [CHAT, MESSAGES, RESPONSES, GEMINI])
+async def test_a_conversation_is_one_session_and_only_new_messages_are_stored(format: str) -> None:
+    async with serving({"m": [ScriptedModel(["One.", "Two."])]}) as gateway:
+        await gateway.post(*turns(format, "first"))
+        await sessions(gateway.store)
+        await gateway.post(*turns(format, "first", "One.", "second"))
+        async with asyncio.timeout(LIMIT_S):
+            while len(lines((await sessions(gateway.store))[0])) < 4:  # noqa: ASYNC110 - another task stores them
+                await asyncio.sleep(0.01)
+        [session] = await sessions(gateway.store)
+    assert lines(session) == [("user", "first"), ("assistant", "One."), ("user", "second"), ("assistant", "Two.")]
+    assert isinstance(session[0], SessionHeader)
+    assert session[0].title == "first"
+
+
+async def test_the_same_name_of_a_conversation_under_another_key_is_another_session() -> None:
+    store = MemoryStore()
+    other = await stored_key(store, name="other")
+    async with serving({"m": [ScriptedModel(["One.", "Two."])]}, store=store) as gateway:
+        path, body = turns(MESSAGES, "first")
+        named = {"x-claude-code-session-id": "same"}
+        await gateway.post(path, body, headers=named)
+        await gateway.post(path, body, headers={**named, "x-api-key": other})
+        first, second = await sessions(store, 2)
+    assert {lines(first)[1], lines(second)[1]} == {("assistant", "One."), ("assistant", "Two.")}
+
+
+async def test_a_side_call_has_a_session_of_its_own_that_is_marked() -> None:
+    async with serving({"m": [ScriptedModel(["One.", "A title."])]}) as gateway:
+        named = {"x-claude-code-session-id": "same"}
+        path, body = turns(MESSAGES, "first")
+        await gateway.post(path, body, headers=named)
+        del body["tools"]
+        await gateway.post(path, {**body, "messages": [{"role": "user", "content": "Title?"}]}, headers=named)
+        both = await sessions(gateway.store, 2)
+    marks = {lines(session)[-1][1]: session[0].metadata["sideCall"] for session in both}
+    assert marks == {"One.": False, "A title.": True}
+
+
+async def test_an_edited_history_is_a_branch() -> None:
+    async with serving({"m": [ScriptedModel(["One.", "Two.", "Three."])]}) as gateway:
+        await gateway.post(*turns(CHAT, "first"))
+        await sessions(gateway.store)
+        await gateway.post(*turns(CHAT, "first", "One.", "second"))
+        await sessions(gateway.store)
+        await gateway.post(*turns(CHAT, "first", "One.", "edited"))
+        await sessions(gateway.store)
+        [info] = (await gateway.store.sessions()).items
+        async with asyncio.timeout(LIMIT_S):
+            while len(await gateway.store.heads(info.id)) < 2:  # noqa: ASYNC110 - another task stores it
+                await asyncio.sleep(0.01)
+        heads = await gateway.store.heads(info.id)
+        branches = [[entry.fact for entry in await gateway.store.load(info.id, head=head)] for head in heads]
+    assert [lines(branch)[2] for branch in branches] == [("user", "second"), ("user", "edited")]
+
+
+async def test_a_failure_and_a_disconnected_client_are_recorded() -> None:
+    model = WaitingModel()
+    failing = ScriptedModel([Failed(ErrorCode.OVERLOADED, "busy", retryable=True)])
+    async with serving({"m": [failing], "slow": [model]}) as gateway:
+        await gateway.post(*turns(CHAT, "first"))
+        path, body = turns(CHAT, "second")
+        sending = asyncio.ensure_future(gateway.post(path, {**body, "model": "slow"}))
+        async with asyncio.timeout(LIMIT_S):
+            await model.asked.wait()
+            sending.cancel()
+            await model.closed.wait()
+        ends = {session[-1].error.error_code: session[-1] for session in await sessions(gateway.store, 2)}
+    assert set(ends) == {ErrorCode.OVERLOADED, ErrorCode.CANCELLED}
+    assert [part.text for part in ends[ErrorCode.CANCELLED].parts] == ["Hello."]
+
+
+async def test_recording_can_be_off_for_a_key_or_a_request() -> None:
+    store = MemoryStore()
+    silent = await stored_key(store, name="silent", records=False)
+    async with serving({"m": [ScriptedModel(["One.", "Two."])]}, store=store) as gateway:
+        assert (await gateway.post(*turns(CHAT, "first"), headers={"x-api-key": silent}))[0] == 200
+        assert (await gateway.post(*turns(CHAT, "first"), headers={"x-bartack-record": "off"}))[0] == 200
+        assert (await store.sessions()).items == ()
+
+
+async def test_a_response_is_found_continued_and_deleted_by_its_id() -> None:
+    model = ScriptedModel([assistant("One.", ToolCall("c1", "look", {})), "Two."])
+    store = MemoryStore()
+    other = await stored_key(store, name="other")
+    async with serving({"m": [model]}, store=store) as gateway:
+        path, body = request(RESPONSES, stream=False, prompt="first")
+        _, data, _ = await gateway.post(path, body)
+        response_id = json.loads(data)["id"]
+        await sessions(store)
+        status, shown = await gateway.get(f"{path}/{response_id}")
+        assert (status, shown["output"][0]["content"][0]["text"]) == (200, "One.")
+        status, _ = await gateway.get(f"{path}/{response_id}", headers={"x-api-key": other})
+        assert status == 404
+        output = [{"type": "function_call_output", "call_id": "c1", "output": "seen"}]
+        status, _, _ = await gateway.post(path, {**body, "input": output, "previous_response_id": response_id})
+        assert status == 200
+        assert [message.role for message in model.calls[1].messages] == ["user", "assistant", "tool"]
+        status, data, _ = await gateway.post(path, {**body, "previous_response_id": "resp_unknown"})
+        assert (status, b"not found" in data) == (400, True)
+        headers = {"x-api-key": gateway.key}
+        async with gateway.http.delete(f"{gateway.url}{path}/{response_id}", headers=headers) as deleted:
+            assert (await deleted.json())["deleted"] is True
+        assert (await gateway.get(f"{path}/{response_id}"))[0] == 404
