@@ -1,0 +1,435 @@
+"""`bartack chat`: the command line, the set-up and the prompt loop of the terminal chat."""
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from datetime import datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated, NamedTuple
+
+import typer
+from prompt_toolkit.utils import is_dumb_terminal
+from rich.console import Console
+
+from bartack.agent import LiveApprover
+from bartack.agent.settings import PromptContext
+from bartack.agent.tracing import Telemetry
+from bartack.app.agent_setup import AgentSetup, command_options, demo_notice, new_agent, private_files, resolve_setup
+from bartack.app.errors import with_hint
+from bartack.app.event_loop import run_async
+from bartack.app.mcp_servers import chosen_servers, user_servers
+from bartack.app.modes import Mode
+from bartack.app.permissions import PermissionFile
+from bartack.app.platform import current_directory, require_posix
+from bartack.app.safe_text import safe_line
+from bartack.app.sessions import latest_session_here, opened_store
+from bartack.app.settings import setting, settings_file
+from bartack.cli import options
+from bartack.cli.models import description, download
+from bartack.cli.store_access import store_flag
+from bartack.cli.telemetry import export_for, exported
+from bartack.models.by_name import DefaultModel
+from bartack.models.local import LocalModel
+from bartack.models.model import Model
+from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
+from bartack.store import SessionStore
+from bartack.store.address import default_path
+from bartack.tools import LocalRuntime
+from bartack_code.chat.approvals import Approvals
+from bartack_code.chat.conversation import Conversation
+from bartack_code.chat.keyboard import ChatCompleter, CommandCompletion, Keyboard, prompt_keys, quiet
+from bartack_code.chat.page import PageServer
+from bartack_code.chat.pastes import Pastes, saved_image
+from bartack_code.chat.slash import COMMANDS, arguments_of, is_command, run_command
+from bartack_code.chat.slash_sessions import pick_session
+from bartack_code.chat.slash_settings import next_mode, report_walls
+from bartack_code.terminal.style import ChatConsole, Display, is_plain, symbols_for
+from bartack_code.workspace.attachments import as_mention
+from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
+from bartack_code.workspace.plan import update_plan
+from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
+from bartack_code.workspace.trust import is_trusted, trust
+
+app = options.new_app("Chat with a model in the terminal.")
+
+_OWN_COMMAND_MS = 24 * 3_600_000  # the user can see a command of their own, and stop it
+
+
+@app.command(no_args_is_help=False)
+def chat(
+    context: typer.Context,
+    model: options.ModelOption = None,
+    *,
+    continue_latest: options.ContinueOption = False,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SESSION",
+            autocompletion=options.complete_sessions,
+            help="Session to continue: its id, or its first characters.",
+        ),
+    ] = None,
+    pick: Annotated[bool, typer.Option("--pick", help="Choose a session to continue from a list.")] = False,
+    tools: Annotated[
+        bool, typer.Option("--tools/--no-tools", help="Enable tools for files and commands in this directory.")
+    ] = True,
+    tool: options.ToolOption = None,
+    mcp: options.McpOption = None,
+    instructions: options.InstructionsOption = None,
+    thinking: Annotated[
+        bool | None,
+        typer.Option("--thinking/--folded", envvar="BARTACK_THINKING", help="Show thinking in full or as a summary."),
+    ] = None,
+    display: Annotated[
+        Display | None,
+        typer.Option(
+            envvar="BARTACK_DISPLAY",
+            metavar="full|plain|screen-reader",
+            help="How to show the chat: full (live area and colors), plain (only appends text) or screen-reader "
+            "(plain, with words instead of symbols).",
+        ),
+    ] = None,
+    mode: options.ModeOption = None,
+    store: options.StoreOption = None,
+    otel: options.OtelOption = None,
+) -> None:
+    """Chat with a model. It can use files and commands in the current directory and the servers added with 'bartack mcp
+    add', and asks before changing anything.
+
+    A continued session keeps its model unless you pass --model. Instructions are read from AGENTS.md or CLAUDE.md in
+    this directory and those above it, once you trust the folder. Ctrl-C stops the answer and keeps the text so far; a
+    second Ctrl-C exits. Type /help for a list of commands.
+    """
+    if (session is not None) + continue_latest + pick > 1:
+        raise typer.BadParameter("--session, --continue and --pick exclude each other")
+    with options.usage_errors():
+        _check_terminal()
+        directory = current_directory()
+        setup = resolve_setup(
+            model=model,
+            tools=tool or (),
+            files=tools,
+            instructions=instructions,
+            store=store,
+            servers=chosen_servers(mcp) if mcp else user_servers() if tools else {},
+        )
+        is_expanded = bool(setting("thinking", thinking))
+        shown_as: Display = setting("display", display) or "full"
+        export = export_for(otel)
+    # rich assumes 80 columns for every dumb terminal
+    width = get_terminal_size().columns if is_dumb_terminal() else None
+    console = ChatConsole(
+        display=shown_as,
+        theme_name=settings_file().settings.theme,
+        file=sys.stdout,  # kept while that is redirected for tools
+        highlight=False,
+        width=width,
+    )
+    files = project_files(directory) if setup.instructions else []
+    if files and not _is_trusted(files, console):
+        files = []
+    _greet(console, setup.choice, files)
+    demo = demo_notice(setup.model)
+    if demo is not None:
+        console.print(demo, markup=False)
+    _offer_download(setup.model, console)
+    flags = _ChatOptions(
+        session=session,
+        continue_latest=continue_latest,
+        pick=pick,
+        uses_own_models=getattr(context.get_parameter_source("model"), "name", "") != "COMMANDLINE",
+        thinking=is_expanded,
+        mode=mode,
+        telemetry=None if export is None else export.telemetry,
+    )
+    try:
+        with exported(export):
+            run_async(_chat(setup, console, directory, files, flags))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(128 + signal.SIGINT) from None
+    except BartackError as error:
+        if error.code is ErrorCode.INVALID_CONFIG:  # no such store, or no session in this directory
+            raise options.UsageError.of(error) from error
+        raise
+
+
+def _check_terminal() -> None:
+    require_posix("Chats in a terminal")
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return
+    error = PartValidationError("This command needs a terminal.", code=ErrorCode.INVALID_CONFIG)
+    raise with_hint(error, "Use 'bartack run' in scripts and pipes.")
+
+
+def _is_trusted(files: Sequence[ProjectFile], console: Console) -> bool:
+    """Whether these instructions may be used; asks once for each folder."""
+    folders = [file.path.parent for file in files]
+    if all(map(is_trusted, folders)):
+        return True
+    names = ", ".join(safe_line(str(file.path)) for file in files)
+    console.print(f"This folder has instructions for the model: {names}", markup=False, highlight=False)
+    console.print("Use them only if you trust who wrote them. Tools ask before they change anything.", markup=False)
+    shown = ", ".join(safe_line(str(folder)) for folder in folders)
+    if not typer.confirm(f"Trust {shown} from now on?", default=False):
+        console.print("Continuing without its instructions.", markup=False)
+        return False
+    for folder in folders:
+        trust(folder)
+    return True
+
+
+def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile]) -> None:
+    name = "local model" if choice.name == "local" else safe_line(choice.name)
+    reason = f" ({choice.reason})" if choice.reason else ""
+    read = "".join(f" · {name}" for name in dict.fromkeys(file.path.name for file in files))
+    console.print(f"bartack {version('bartack')} · {name}{reason}{read} · /help", style="dim", markup=False)
+
+
+def _offer_download(model: Model, console: Console) -> None:
+    """Download the weights of a local model if they are missing and the user agrees."""
+    downloadable = model.weights.known if isinstance(model, LocalModel) else None
+    if downloadable is None or downloadable.is_downloaded:
+        return
+    console.print(f"The local model is not downloaded yet. {description(downloadable)}", markup=False)
+    if not typer.confirm("Download it now?", default=True):
+        console.print(f"Not downloaded. 'bartack models pull {downloadable.name}' does it later.", markup=False)
+        raise typer.Exit(1)
+    download(downloadable)
+
+
+class _ChatOptions(NamedTuple):
+    """What a chat starts with, besides its model, tools and store."""
+
+    session: str | None
+    continue_latest: bool
+    pick: bool
+    uses_own_models: bool
+    thinking: bool
+    mode: Mode | None
+    telemetry: Telemetry | None
+
+
+async def _chat(
+    setup: AgentSetup, console: ChatConsole, directory: Path, files: Sequence[ProjectFile], flags: _ChatOptions
+) -> None:
+    today = datetime.now().astimezone().date()
+    full = await asyncio.to_thread(project_instructions, setup.instructions, directory, files, today)
+    pastes = Pastes(directory)
+    async with opened_store(setup.address) as store:
+        session = await latest_session_here(store) if flags.continue_latest else flags.session
+        conversation = await _new_conversation(
+            setup, console, store, flags, directory=directory, pastes=pastes, full_instructions=full
+        )
+        keyboard = conversation.keyboard
+        async with conversation.agent, aclosing(conversation):
+            with _signals(conversation), quiet(keyboard.type):
+                if flags.pick:
+                    session = await pick_session(conversation)
+                if session is not None:
+                    conversation.space()
+                    await conversation.open(session)
+                await _prompt_loop(conversation, keyboard, pastes)
+    if conversation.session_id is not None:
+        arguments = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
+        conversation.note(f"Continue this session with: bartack chat{arguments}", soft_wrap=True)
+
+
+async def _new_conversation(
+    setup: AgentSetup,
+    console: ChatConsole,
+    store: SessionStore,
+    flags: _ChatOptions,
+    *,
+    directory: Path,
+    pastes: Pastes,
+    full_instructions: str,
+) -> Conversation:
+    """The conversation with its agent and keyboard, ready for the first prompt."""
+
+    def instructions(prompt: PromptContext[None]) -> str:
+        """A small model on this machine has no use for a long prompt, and little room."""
+        is_short = prompt.model.provider == "local" or not setup.instructions
+        return setup.instructions if is_short else full_instructions
+
+    keyboard = Keyboard(
+        symbol=symbols_for(console).prompt,
+        history=default_path().with_name("history"),
+        pastes=pastes,
+        theme=lambda: console.theme_name,
+    )
+    checkpoints = CheckpointFolder(default_path().with_name("checkpoints"))
+    await asyncio.to_thread(checkpoints.prune)
+    runtime = CheckpointRuntime(directory, contents=checkpoints, forbidden=private_files(store), **command_options())
+    permission_file = PermissionFile(directory)
+    with options.usage_errors():
+        kept_mode = permission_file.mode()
+    settings = settings_file().settings
+    mode: Mode = flags.mode or kept_mode or settings.mode
+    approvals = Approvals(
+        console, keyboard, permission_file=permission_file, runtime=runtime, configured=settings.approval, mode=mode
+    )
+    agent = new_agent(
+        setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()))),
+        store,
+        approver=LiveApprover(),
+        approval=approvals.policy,
+        telemetry=flags.telemetry,
+        runtime=runtime if setup.files else None,
+        instructions=instructions,
+    )
+    conversation = Conversation(
+        agent,
+        store,
+        setup.choice.name,
+        console=console,
+        keyboard=keyboard,
+        approvals=approvals,
+        runtime=runtime,
+        own_runtime=LocalRuntime(directory, environment=os.environ, timeout_ms=_OWN_COMMAND_MS),
+        checkpoints=checkpoints,
+        page=PageServer(setup.address),
+        directory=directory,
+        thinking=flags.thinking,
+        uses_own_models=flags.uses_own_models,
+        notify=settings.notify,
+    )
+    _bind_prompt(keyboard, conversation, pastes)
+    if setup.files:
+        await runtime.connect()
+        report_walls(conversation)
+    return conversation
+
+
+def _bind_prompt(keyboard: Keyboard, conversation: Conversation, pastes: Pastes) -> None:
+    """Give the prompt the status line, the completions and the keys of the conversation."""
+    keyboard.bind(
+        status=None if is_plain(conversation.console) else lambda: conversation.status,
+        completer=ChatCompleter(
+            {
+                name: CommandCompletion(command.summary, partial(arguments_of, conversation, name))
+                for name, command in COMMANDS.items()
+            },
+            conversation.directory,
+        ),
+        keys=prompt_keys(
+            toggle_thinking=conversation.toggle_thinking,
+            show_transcript=conversation.show_transcript,
+            paste_image=_pasted_image,
+            next_mode=lambda: next_mode(conversation),
+            pastes=pastes,
+        ),
+    )
+
+
+def _pasted_image() -> str | None:
+    """The mention of the image in the clipboard; None if there is none."""
+    try:
+        path = saved_image(default_path().with_name("clipboard"))
+    except OSError:
+        return None
+    return None if path is None else as_mention(str(path))
+
+
+@contextmanager
+def _signals(conversation: Conversation) -> Iterator[None]:
+    """Ctrl-C stops the current answer, and a second one exits; prompts read it as a key. SIGTERM and SIGHUP (a closed
+    window) exit too: the session is stored, the terminal restored, and the exit status names the signal. Ctrl-Z leaves
+    the terminal to the shell."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    ending = signal.SIGTERM, signal.SIGHUP
+    ended_by: list[int] = []
+
+    def interrupt() -> None:
+        if not conversation.interrupt():
+            task.cancel()
+
+    def end(number: int) -> None:
+        ended_by.append(number)
+        task.cancel()
+
+    def stop() -> None:
+        with conversation.hidden():
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTSTP)  # returns when the shell continues this process
+        signal.signal(signal.SIGTSTP, on_stop)
+
+    def on_stop(number: int, frame: object) -> None:
+        if conversation.is_live:
+            loop.call_soon_threadsafe(stop)  # not in the middle of printing
+        else:
+            stop()  # now: the prompt has cleared the screen for this
+
+    before = signal.getsignal(signal.SIGTSTP)
+    if before is not signal.SIG_IGN:  # ignored if no shell could continue this process
+        signal.signal(signal.SIGTSTP, on_stop)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    for number in ending:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    except (asyncio.CancelledError, OSError):  # a closed window cannot be written to
+        if not ended_by:
+            raise
+        raise typer.Exit(128 + ended_by[0]) from None
+    finally:
+        signal.signal(signal.SIGTSTP, before)
+        for number in (signal.SIGINT, *ending):
+            loop.remove_signal_handler(number)
+
+
+async def _prompt_loop(conversation: Conversation, keyboard: Keyboard, pastes: Pastes) -> None:
+    """Read and handle one line after another until the user leaves. Messages that were queued during an answer come
+    first; after Ctrl-C they are not sent, but left to be edited."""
+    default = ""
+    while not conversation.is_leaving:  # /quit and a second Ctrl-C leave
+        conversation.space()
+        if is_plain(conversation.console):  # its prompt has no status line
+            conversation.note(f"[{conversation.status.strip()}]")
+        if conversation.was_interrupted or default:
+            default = "\n".join(filter(None, (default, keyboard.draft.take_all())))
+        queued = keyboard.draft.take()
+        if queued is not None:
+            keyboard.remember(queued)
+            conversation.show_own(queued)
+            default = await _handle(conversation, queued, pastes)
+            continue
+        if keyboard.draft.is_closed:
+            return
+        try:
+            line = (await keyboard.line(default)).strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if conversation.was_interrupted:
+                return
+            conversation.was_interrupted = True
+            conversation.note("Press Ctrl-C again to exit.")
+            default = ""
+            continue
+        default = await _handle(conversation, line, pastes) if line else ""
+
+
+async def _handle(conversation: Conversation, line: str, pastes: Pastes) -> str:
+    """Run the command or send the message; returns text to start the next prompt with. A folded paste is never a
+    command."""
+    message = pastes.unfold(line)
+    try:
+        if is_command(line):
+            conversation.was_interrupted = False
+            return await run_command(conversation, message) or ""
+        if line.startswith("!") and line[1:].strip():
+            conversation.was_interrupted = False
+            await conversation.run_command(message[1:].strip())
+            return ""
+        return "" if await conversation.send(message) else line
+    except BartackError as error:  # a full disk, for example, must not end the chat
+        conversation.show_error(error)
+        return line

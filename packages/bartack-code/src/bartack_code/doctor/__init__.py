@@ -1,0 +1,1 @@
+"""`bartack doctor`: checks of the installation, keys, models, store, MCP servers and telemetry."""

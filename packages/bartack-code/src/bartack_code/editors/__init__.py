@@ -1,0 +1,1 @@
+"""The agent inside editors that speak the Agent Client Protocol."""

@@ -1,0 +1,1 @@
+"""`bartack run`: one prompt, its answer on stdout, for scripts."""

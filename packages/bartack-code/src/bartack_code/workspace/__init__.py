@@ -1,0 +1,1 @@
+"""The directory that an agent works in: mentions, attachments, instructions, changes to files and checkpoints."""
