@@ -6,15 +6,14 @@ LOCK_FLAGS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-CODE := $(wildcard src tests bench scripts examples docs/extensions)
+PACKAGES := bartack bartack-transcripts bartack-server bartack-code
+CODE := packages tests bench lab examples docs/extensions conftest.py
 BENCHES := $(filter-out bench/_%,$(wildcard bench/*.py))  # a leading underscore marks a module that others import
 
 # The unit tests of the pure half must cover it completely; coverage doubles their time, so nothing else is measured.
-# Together with the laws they also run under other Pythons, and with the recordings under the oldest.
-UNIT := $(addprefix tests/,nouns stream formats session views protocols seeds test_exports.py)
-PYTHONS = $(BIN)/python scripts/other_pythons.py $(1) $(UNIT) tests/properties --oldest tests/recordings
+UNIT = $(shell $(BIN)/python -c 'from lab.repository import PURE_TESTS; print(*PURE_TESTS)')
 CORES := $(shell getconf _NPROCESSORS_ONLN || echo 2)
-COVER := $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
+COVER = $(BIN)/python -m pytest -n $(CORES) $(UNIT) --cov
 # Python 3.11.2 reports lines inside a `match` that it did not execute; 3.11.7 does not. Before, nothing is measured.
 TRACES_WELL := $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11, 7))'
 
@@ -30,7 +29,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test style types cover pythons bench docs lock format clean
+.PHONY: help run test style types cover bench lab docs format lock clean
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -43,10 +42,10 @@ run: .venv/ready
 
 #: make test         lint, type-check and run all tests, the pure ones also under the oldest and newest Python found
 test: .venv/ready
-	$(if $(CI),@$(MAKE) --no-print-directory schema-suite || echo "Cannot download the JSON Schema suite; its test is skipped.")
+	$(if $(CI),@$(MAKE) --no-print-directory .venv/schema-suite || echo "Cannot download the JSON Schema suite; its test is skipped.")
 	@$(SIDE_BY_SIDE) style types unit
 	@$(SIDE_BY_SIDE) outermost others
-	$(if $(CI),$(BIN)/python -m scripts.check_wheel)
+	$(if $(CI),$(BIN)/python -m lab.check_wheel $(PACKAGES))
 
 # Much of this waits: mypy has one thread, and the other tests wait for terminals, processes and servers.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs
@@ -54,10 +53,9 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs
 unit: .venv/ready
 	if $(TRACES_WELL); then $(COVER); else $(COVER:--cov=); fi
 outermost: .venv/ready
-	$(call PYTHONS,--outermost)
-# In CI, a failed test is repeated once and listed: one hiccup of a browser or a database should not cost a whole run.
+	$(BIN)/python -m lab.other_pythons --outermost
 others: .venv/ready
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(UNIT:%=--ignore=%) $(if $(CI),--reruns 1 --rerun-show-tracebacks -rR)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(addprefix --ignore=,$(UNIT))
 
 #: make style        check lint rules and formatting
 style: .venv/ready
@@ -72,117 +70,29 @@ types: .venv/ready
 cover: .venv/ready
 	$(COVER) --cov-report=term --cov-report=html
 
-#: make pythons      pure tests under every other Python on this machine, each with an environment in .venv-py
-pythons: .venv/ready
-	$(call PYTHONS)
-
-#: make schema-suite fetch the official JSON Schema tests, which the source of the package jsonschema contains
-.PHONY: schema-suite
-schema-suite: .venv/schema-suite
+# The official JSON Schema tests, which the source of the package jsonschema contains.
 .venv/schema-suite: .venv/locked
 	@mkdir -p .venv/sources && sed -n '/^jsonschema==/,/# via/p' requirements/dev.txt >.venv/sources/jsonschema.txt
 	@$(PIP) download --no-deps --no-binary jsonschema --require-hashes -r .venv/sources/jsonschema.txt --dest .venv/sources
 	@mkdir -p $@ && tar -xzf .venv/sources/jsonschema-*.tar.gz -C $@ --strip-components=4 --wildcards '*/tests/draft2020-12/*'
 
-#: make wheel        build the wheel and check it in clean environments; with CI set, make test does this too
-.PHONY: wheel
-wheel: .venv/ready
-	$(BIN)/python -m scripts.check_wheel
-
-#: make mutants      break rules on purpose; the tests that cite them must fail
-.PHONY: mutants
-mutants: .venv/ready
-	$(BIN)/python -m scripts.mutants
-
 #: make bench        run every benchmark in bench/
 bench: .venv/ready
 	@set -e; for file in $(BENCHES:bench/%.py=%); do echo "== bench/$$file.py"; $(BIN)/python -m bench.$$file; done
 
-#: make bench-peers  compare with other libraries, each with an environment in .venv-peers
-.PHONY: bench-peers
-bench-peers: .venv/ready
-	@$(BIN)/python -m bench.peers
-
-#: make crash        kill writers at random moments while others continue; no acknowledged entry may be lost
-.PHONY: crash
-crash: .venv/ready
-	$(BIN)/python scripts/crash.py
-	$(BIN)/python scripts/bit_flips.py
-	$(BIN)/python scripts/crash_agent.py
-	$(BIN)/python scripts/race_runs.py --store sqlite
-	$(BIN)/python scripts/race_runs.py --store jsonl
-	$(BIN)/python scripts/race_runs.py --store postgres
-	$(BIN)/python scripts/outside_hands.py --store sqlite
-	$(BIN)/python scripts/outside_hands.py --store jsonl
-	$(BIN)/python scripts/outside_hands.py --store postgres
-	$(BIN)/python scripts/follow_answer.py --store sqlite
-	$(BIN)/python scripts/follow_answer.py --store jsonl
-	$(BIN)/python scripts/follow_answer.py --store postgres
-
-#: make chaos        kill, stop and wake workers and restart their database (RUNS=2000) while they work: half an hour
-RUNS ?= 2000
-.PHONY: chaos
-chaos: .venv/ready
-	@failed=; for words in "--store sqlite" "--store postgres" "--store postgres --engine dbos"; do \
-	    echo "$$words"; \
-	    $(BIN)/python -m scripts.chaos $$words --runs $(RUNS) --write docs/guides/workers.md || failed=1; \
-	done; \
-	for control in repeat fence; do \
-	    echo "without protection: $$control"; $(BIN)/python -m scripts.chaos --control $$control || failed=1; \
-	done; \
-	test -z "$$failed"
-
-#: make capacity     measure workers and their queues, and fill the tables of docs/guides/capacity.md
-.PHONY: capacity
-capacity: .venv/ready
-	$(BIN)/python -m bench.workers --million --save
-	$(BIN)/python -m scripts.capacity
-
-#: make fuzz         fuzz the wire formats (SECONDS=600 for ten minutes of CPU time)
-SECONDS ?= 60
-.PHONY: fuzz
-fuzz: .venv/ready
-	$(BIN)/python -m scripts.fuzz $(SECONDS) --save fuzz
-
-#: make interop      prove imports and exports with the real agents, installed from npm and PyPI in .interop (needs Node)
-# Not `npm ci`, which fails if a registry lacks the package of any other platform; versions are those of the lock.
-.PHONY: interop
-interop: .venv/ready .interop/ready
-	$(BIN)/python -m scripts.interop .interop
-.interop/ready: tests/interop/programs/package-lock.json tests/interop/programs/requirements.txt
-	@mkdir -p .interop && cp tests/interop/programs/package.json tests/interop/programs/package-lock.json .interop
-	cd .interop && npm install --no-save --no-audit --no-fund
-	$(PYTHON) -m venv --clear .interop/venv
-	.interop/venv/bin/python -m pip install -qq --no-deps --require-hashes -r tests/interop/programs/requirements.txt
-	@touch $@
+#: make lab          list the long experiments; make lab NAME=fuzz ARGUMENTS="600" runs one
+lab: .venv/ready
+	@$(BIN)/python -m lab $(NAME) $(ARGUMENTS)
 
 #: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
 docs: .venv/ready
-	$(BIN)/python scripts/draw_tables.py
-	$(BIN)/python scripts/draw_cli.py
-	$(BIN)/python scripts/draw_benchmark.py
+	$(BIN)/python -m lab.draw_tables
+	$(BIN)/python -m lab.draw_providers
+	$(BIN)/python -m lab.draw_cli
+	$(BIN)/python -m lab.draw_rules
+	$(BIN)/python -m lab.draw_benchmark
+	$(BIN)/python -m lab.figures
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-
-#: make picture      record `bartack chat` in a terminal, with a scripted model (needs tmux)
-.PHONY: picture
-picture: .venv/ready
-	$(BIN)/python -m scripts.record_walk
-	$(BIN)/python -m scripts.draw_chat
-
-#: make trace        draw the spans of a run that is killed and resumed, docs/pictures/trace.svg
-.PHONY: trace
-trace: .venv/ready
-	$(BIN)/python -m scripts.draw_trace
-
-#: make viewers      send spans to Phoenix, and let the SDKs of Logfire and Langfuse read them, in .venv-viewers
-.PHONY: viewers
-viewers: .venv/ready
-	$(BIN)/python -m scripts.check_viewers
-
-#: make web-pictures take the screenshots of the web page (needs chromium)
-.PHONY: web-pictures
-web-pictures: .venv/ready
-	$(BIN)/python -m scripts.draw_web
 
 #: make format       fix lint findings and format the code
 format: .venv/ready
@@ -195,9 +105,10 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --
 lock:
 	@test -x $(BIN)/python || { $(new_venv); }
 	@$(PIP) install uv
-	$(COMPILE) --extra all $(LOCK_FLAGS) --output-file requirements/dev.txt pyproject.toml requirements/dev.in
+	$(COMPILE) --all-extras $(LOCK_FLAGS) $(PACKAGES:%=--no-emit-package %) --output-file requirements/dev.txt \
+		$(PACKAGES:%=packages/%/pyproject.toml) requirements/dev.in
 	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/test.txt requirements/test.in
-	$(COMPILE) $(LOCK_FLAGS) --output-file tests/interop/programs/requirements.txt tests/interop/programs/requirements.in
+	$(COMPILE) $(LOCK_FLAGS) --output-file packages/bartack-transcripts/tests/transcripts/programs/requirements.txt packages/bartack-transcripts/tests/transcripts/programs/requirements.in
 
 #: make clean        remove .venv and all generated files
 clean:
@@ -212,7 +123,7 @@ clean:
 	@$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
 	@touch $@
 
-.venv/ready: .venv/locked pyproject.toml
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+.venv/ready: .venv/locked $(PACKAGES:%=packages/%/pyproject.toml)
+	@$(PIP) install --no-deps --no-build-isolation $(PACKAGES:%=--editable packages/%)
 	@$(PIP) check
 	@touch $@

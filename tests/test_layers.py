@@ -1,31 +1,38 @@
-"""Imports point one way: each folder of src/bartack imports from folders of lower layers only, never from its own.
+"""Imports point one way: between the packages, and between the rooms of the library.
 
 Read from the source, so that an import inside a function counts too.
 """
 
 import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "bartack"
+from lab.repository import PACKAGES, ROOT
+
+SOURCE = PACKAGES["bartack"]
 
 LAYERS = (  # from the bottom; a line is a layer, and its folders do not import each other
     ("nouns",),
     ("stream", "formats", "session", "environment"),
-    ("views",),
+    ("views", "events"),
+    ("display",),
+    ("protocols",),
     ("models", "tools", "store"),
     ("queues",),
     ("agent", "testing"),
-    ("protocols", "telemetry", "workers"),
-    ("interop",),
+    ("telemetry",),
     ("app",),
-    ("web",),
     ("cli",),
     ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-PURE_FOLDERS = {"nouns", "stream", "formats", "session", "views", "interop", "protocols"}
+PURE_FOLDERS = {"nouns", "stream", "formats", "session", "views", "display", "protocols"}
 WORLD = """
     asyncio socket ssl sqlite3 apsw asyncpg http urllib aiohttp time random secrets subprocess threading select
 """
@@ -58,7 +65,7 @@ PURE = [path for path in UNITS if unit(path) in PURE_FOLDERS]
 
 def test_every_folder_has_its_layer() -> None:
     assert {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))} <= set(LEVEL)
-    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "environment.py"}
+    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "environment.py", "events.py"}
 
 
 @pytest.mark.parametrize("path", UNITS, ids=str)
@@ -70,19 +77,64 @@ def test_imports_point_one_way_only(path: Path) -> None:
     assert sorted(name for name in used if LEVEL[name] >= LEVEL[own]) == []
 
 
-def test_the_package_itself_imports_the_pure_half_only() -> None:
-    tree = ast.parse(FILES[Path("__init__.py")])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_the_packages_it_depends_on(package: str) -> None:
+    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = {re.split(r"[\[=<>]", requirement)[0] for requirement in project["dependencies"]}
+    used = {
+        name.partition(".")[0].replace("_", "-")
+        for path in PACKAGES[package].rglob("*.py")
+        for name in imported(path.read_text(encoding="utf-8"))
+    }
+    assert used & set(PACKAGES) - {package} == required & set(PACKAGES)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_declares_every_library_that_it_imports(package: str) -> None:
+    distributions = packages_distributions()
+    declared = declared_libraries(package) | (declared_libraries("bartack", "cli") if package != "bartack" else set())
+    libraries = {
+        name.partition(".")[0]
+        for path in PACKAGES[package].rglob("*.py")
+        for name in imported_at_run_time(path.read_text(encoding="utf-8"))
+    }
+    libraries -= {*sys.stdlib_module_names, *(name.replace("-", "_") for name in PACKAGES)}
+    assert libraries
+    assert {
+        name for name in libraries if not declared & {canonical(distribution) for distribution in distributions[name]}
+    } == set()
+
+
+def declared_libraries(package: str, extra: str | None = None) -> set[str]:
+    """The distributions that a package depends on, with all of its extras or this one."""
+    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project.get("optional-dependencies", {})
+    requirements = [*project["dependencies"], *chain(*(extras.values() if extra is None else (extras[extra],)))]
+    return {canonical(re.split(r"[\[=<>;]", requirement)[0]) for requirement in requirements}
+
+
+def canonical(distribution: str) -> str:
+    return distribution.lower().replace("_", "-")
+
+
+def imported_at_run_time(source: str) -> set[str]:
+    tree = ast.parse(source)
     tree.body = [
-        node for node in tree.body if not isinstance(node, ast.If)
-    ]  # `if TYPE_CHECKING` imports nothing at run time
-    used = {name.split(".")[1] for name in imported(ast.unparse(tree)) if name.startswith("bartack.")}
+        node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    ]
+    return imported(ast.unparse(tree))
+
+
+def test_the_package_itself_imports_the_pure_half_only() -> None:
+    source = FILES[Path("__init__.py")]
+    used = {name.split(".")[1] for name in imported_at_run_time(source) if name.startswith("bartack.")}
     assert used
     assert used <= PURE_FOLDERS
 
 
 @pytest.mark.parametrize("path", PURE, ids=str)
 def test_the_pure_half_imports_nothing_that_does_io(path: Path) -> None:
-    """D-2.2"""
+    """D-2.2, D-2.5"""
     assert sorted({name.split(".")[0] for name in imported(FILES[path])} & set(WORLD.split())) == []
 
 

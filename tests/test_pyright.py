@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 
 from bartack import Agent
-from bartack.agent.settings import AgentOptions
+from bartack.agent.options import AgentOptions
+from lab.repository import PACKAGES as SOURCES
+from lab.repository import ROOT
+from tests.test_docs import PAGES, blocks, name_of
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = ("agent", "formats", "models", "session", "store", "testing", "tools", "views")
 
 
@@ -39,7 +42,7 @@ def pyright(*words: str) -> dict[str, Any]:
 def test_programs_of_users_pass_in_strict_mode(tmp_path: Path) -> None:
     settings = {
         "include": [os.path.relpath(ROOT / "tests" / "typing", tmp_path)],
-        "extraPaths": [os.path.relpath(ROOT / "src", tmp_path)],
+        "extraPaths": [os.path.relpath(folder.parent, tmp_path) for folder in SOURCES.values()],
         "typeCheckingMode": "strict",
         "pythonVersion": "3.11",
         "reportUnnecessaryTypeIgnoreComment": "error",  # a line that has to be an error, and is none
@@ -47,13 +50,47 @@ def test_programs_of_users_pass_in_strict_mode(tmp_path: Path) -> None:
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     report = pyright("--project", str(tmp_path))
     assert report["summary"]["filesAnalyzed"] >= 2
-    assert [f"{one['file']}: {one['message']}" for one in report["generalDiagnostics"]] == []
+    assert [f"{finding['file']}: {finding['message']}" for finding in report["generalDiagnostics"]] == []
+
+
+@pytest.fixture(scope="module")
+def doc_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python blocks of each page of the docs, as one program per page."""
+    folder = tmp_path_factory.mktemp("doc_programs")
+    for page in PAGES:
+        program = blocks(page)
+        if program:
+            name = re.sub(r"\W", "_", name_of(page).removesuffix(".md"))
+            (folder / f"{name}.py").write_text(program, encoding="utf-8")
+    assert len(list(folder.glob("*.py"))) > 40
+    return folder
+
+
+def test_the_code_of_every_page_passes_mypy(doc_programs: Path) -> None:
+    options = ["--strict", "--config-file", str(ROOT / "pyproject.toml"), f"--cache-dir={doc_programs / 'cache'}"]
+    command = [sys.executable, "-m", "mypy", *options, *map(str, sorted(doc_programs.glob("*.py")))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_code_of_every_page_passes_pyright(doc_programs: Path) -> None:
+    settings = {
+        "include": ["."],
+        "extraPaths": [os.path.relpath(folder.parent, doc_programs) for folder in SOURCES.values()],
+        "typeCheckingMode": "standard",
+        "pythonVersion": "3.11",
+    }
+    (doc_programs / "pyrightconfig.json").write_text(json.dumps(settings))
+    report = pyright("--project", str(doc_programs))
+    errors = [finding for finding in report["generalDiagnostics"] if finding["severity"] == "error"]
+    places = [f"{finding['file']}:{finding['range']['start']['line'] + 1}: {finding['message']}" for finding in errors]
+    assert places == []
 
 
 def test_all_that_users_import_has_a_known_type() -> None:
     modules = [import_module(name) for name in ("bartack", *(f"bartack.{package}" for package in PACKAGES))]
     exported = {f"{module.__name__}.{name}": getattr(module, name) for module in modules for name in module.__all__}
-    classes = {f"{one.__module__}.{one.__qualname__}" for one in exported.values() if isinstance(one, type)}
+    classes = {f"{value.__module__}.{value.__qualname__}" for value in exported.values() if isinstance(value, type)}
     symbols = pyright("--verifytypes", "bartack", "--ignoreexternal")["typeCompleteness"]["symbols"]
     unclear = {
         symbol["name"]: [diagnostic["message"] for diagnostic in symbol["diagnostics"]]

@@ -3,11 +3,11 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[1] / "src" / "bartack"
+from lab.repository import ROOT, source_files
+
 # `re` learned possessive quantifiers and atomic groups in 3.11, and the first releases of 3.11 get nested ones wrong:
 # `(?:[^"\\]++|\\.)*+` stops early. Debian 12 ships 3.11.2.
 WRONG = re.compile(r"[*+?}]\+|\(\?>")
@@ -30,13 +30,13 @@ def patterns(source: str) -> Iterator[str]:
 
 
 def test_no_pattern_uses_possessive_quantifiers_or_atomic_groups() -> None:
-    found = [
-        f"{path.relative_to(SRC)}: {pattern}"
-        for path in sorted(SRC.rglob("*.py"))
+    uses = [
+        f"{path.relative_to(ROOT)}: {pattern}"
+        for path in source_files()
         for pattern in patterns(path.read_text(encoding="utf-8"))
         if uses_wrong_construct(pattern)
     ]
-    assert found == []
+    assert uses == []
 
 
 @pytest.mark.parametrize("pattern", ["a*+", "a++", "a?+", "a{2}+", "(?>a)", r"(?:[^\"\\]++|\\.)*+", "[*+]++"])

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.rules import MENTION, ROOT, SPEC, Citation, Rule, citations, name_form, parse
+from lab.repository import PACKAGES, ROOT, TESTS
+from lab.rules import MENTION, SPEC, Citation, Rule, citations, name_form, parse
 
 IMPLEMENTED = {"core", "wire", "store", "agent"}  # scopes whose rules must all be cited
 SCOPES = {"core", "wire", "store", "agent", "product"}
-TESTS = Path(__file__).parent
 
 pytestmark = pytest.mark.xdist_group("spec")  # all test files are read once, by one worker
 
@@ -24,9 +24,9 @@ def rules() -> list[Rule]:
 @pytest.fixture(scope="module")
 def cited(rules: list[Rule]) -> dict[str, str]:
     """Each cited id, with one file that cites it."""
-    files = (path for path in sorted(TESTS.rglob("*.py")) if path != Path(__file__))
+    files = (path for folder in TESTS for path in sorted(folder.rglob("*.py")) if path != Path(__file__))
     return {
-        citation.rule_id: str(path.relative_to(TESTS))
+        citation.rule_id: str(path.relative_to(ROOT))
         for path in files
         for citation in citations(path.read_text(encoding="utf-8"), rules)
     }
@@ -53,8 +53,8 @@ def test_every_rule_has_a_known_scope(rules: list[Rule]) -> None:
 
 
 def test_every_rule_names_the_files_that_implement_it(rules: list[Rule]) -> None:
-    """Modules of src/bartack, or other files of the repository."""
-    folders = (ROOT / "src" / "bartack", ROOT)
+    """Modules of a package, or other files of the repository."""
+    folders = (*PACKAGES.values(), ROOT)
     missing = [
         f"{rule.id}: {place}"
         for rule in rules

@@ -9,8 +9,13 @@ from pydantic import BaseModel
 
 import bartack
 from bartack import Agent, PromptContext, ToolContext
+from bartack.agent import Compacted, EntryAppended, Event, RunPaused, StatusChanged, SubagentEvent, ToolChanged
 from bartack.formats import ModelRequest
 from bartack.models import Model
+from bartack.nouns.entries import Fact
+from bartack.nouns.messages import ModelRef
+from bartack.nouns.parts import Part
+from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
 from bartack.tools import Decision, Tool, ToolDefinition, ToolOutput
 
@@ -202,22 +207,22 @@ async def every_event_has_its_class(agent: Agent[Shop, Answer]) -> str:
                     assert_type(event.message, bartack.Message)
                 case bartack.Retrying():
                     assert_type(event.model_call_index, int | None)
-                case bartack.ToolChanged():
+                case ToolChanged():
                     assert_type(event.tool_name, str)
                     assert_type(event.state.status, Literal["pending", "running", "completed", "error"])
                 case bartack.ApprovalRequested():
                     run.approve(assert_type(event.request.tool_call_id, str))
-                case bartack.EntryAppended():
-                    assert_type(event.entry.fact, bartack.Fact)
-                case bartack.SubagentEvent():
-                    assert_type(event.event, bartack.Event)
-                case bartack.StatusChanged():
-                    assert_type(event.status, bartack.AgentStatus)
+                case EntryAppended():
+                    assert_type(event.entry.fact, Fact)
+                case SubagentEvent():
+                    assert_type(event.event, Event)
+                case StatusChanged():
+                    assert_type(event.status, AgentStatus)
                 case bartack.ModelSwitched():
-                    assert_type(event.model, bartack.ModelRef)
-                case bartack.Compacted():
+                    assert_type(event.model, ModelRef)
+                case Compacted():
                     assert_type(event.tokens_after, int | None)
-                case bartack.RunPaused():
+                case RunPaused():
                     assert_type(event.approvals, tuple[bartack.ApprovalRequired, ...])
                 case bartack.RunFinished():
                     return event.result.session_id
@@ -227,7 +232,7 @@ async def every_event_has_its_class(agent: Agent[Shop, Answer]) -> str:
     return str(assert_type(run.partial_output(), Any))
 
 
-def the_kind_of_a_fact_is_its_class(fact: bartack.Fact, part: bartack.Part, delta: bartack.Delta) -> None:
+def the_kind_of_a_fact_is_its_class(fact: Fact, part: Part, delta: bartack.Delta) -> None:
     if fact.kind == "message":
         assert_type(fact, bartack.Message)
     if part.kind == "tool_call":

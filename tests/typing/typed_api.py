@@ -5,11 +5,33 @@ from typing import Any, assert_never, assert_type
 
 import bartack
 from bartack.nouns import wire
-from bartack.nouns.parts import ToolContent
+from bartack.nouns.deltas import FinishReason
+from bartack.nouns.entries import (
+    AbortRequested,
+    ApprovalDecided,
+    BranchSummary,
+    Fact,
+    MessageDeltaBatch,
+    MessageQueued,
+    ModelChange,
+    ResultPosted,
+    RunEnded,
+    RunStarted,
+    RuntimeInit,
+    SessionHeader,
+    StreamFailed,
+    SystemPromptOverride,
+    ThinkingLevelChange,
+    ToolProgress,
+    ToolStarted,
+)
+from bartack.nouns.errors import InvalidStateTransition
+from bartack.nouns.messages import Role
+from bartack.nouns.parts import Part, ToolContent
 from bartack.nouns.tables import TOOL, AssemblyStatus, ToolStatus, advance
 
 
-def every_part_is_one_of_six(part: bartack.Part) -> str:
+def every_part_is_one_of_six(part: Part) -> str:
     match part:
         case bartack.Text() | bartack.Thinking():
             return assert_type(part.text, str)
@@ -38,36 +60,36 @@ def every_delta_is_one_of_nine(delta: bartack.Delta) -> str:
         case bartack.Usage():
             return str(assert_type(delta.total_tokens, int))
         case bartack.Done():
-            return assert_type(delta.finish_reason, bartack.FinishReason)
+            return assert_type(delta.finish_reason, FinishReason)
         case bartack.Failed():
             return assert_type(delta.error_code, bartack.ErrorCode)
         case _:
             assert_never(delta)
 
 
-def every_fact_has_its_class(fact: bartack.Fact) -> str | None:
+def every_fact_has_its_class(fact: Fact) -> str | None:
     match fact:
         case bartack.Message():
-            return assert_type(fact.role, bartack.Role)
-        case bartack.ToolStarted() | bartack.ToolProgress() | bartack.ApprovalRequired() | bartack.ApprovalDecided():
+            return assert_type(fact.role, Role)
+        case ToolStarted() | ToolProgress() | bartack.ApprovalRequired() | ApprovalDecided():
             return assert_type(fact.tool_call_id, str)
-        case bartack.StreamFailed():
-            assert_type(fact.parts, tuple[bartack.Part, ...])
+        case StreamFailed():
+            assert_type(fact.parts, tuple[Part, ...])
             return fact.error.message
-        case bartack.CompactionSummary() | bartack.BranchSummary():
+        case bartack.CompactionSummary() | BranchSummary():
             return assert_type(fact.summary, str)
-        case bartack.SystemPromptOverride():
+        case SystemPromptOverride():
             return assert_type(fact.text, str | None)
-        case bartack.SessionHeader() | bartack.RunStarted() | bartack.ModelChange() | bartack.ThinkingLevelChange():
+        case SessionHeader() | RunStarted() | ModelChange() | ThinkingLevelChange():
             return fact.kind
         case (
-            bartack.RuntimeInit()
+            RuntimeInit()
             | bartack.Redaction()
-            | bartack.MessageDeltaBatch()
-            | bartack.MessageQueued()
-            | bartack.ResultPosted()
-            | bartack.AbortRequested()
-            | bartack.RunEnded()
+            | MessageDeltaBatch()
+            | MessageQueued()
+            | ResultPosted()
+            | AbortRequested()
+            | RunEnded()
             | bartack.Custom()
         ):
             return fact.kind
@@ -109,13 +131,13 @@ def the_assembler_takes_deltas_and_gives_messages(delta: bartack.MessageDelta) -
     assert_type(assembler.build_final_message(), bartack.Message)
     assert_type(assembler.get_error(), bartack.Failed | None)
     assert_type(assembler.status, AssemblyStatus)
-    assert_type(assembler.parts, tuple[bartack.Part, ...])
+    assert_type(assembler.parts, tuple[Part, ...])
 
 
 def an_entry_stamps_a_fact(now: datetime) -> bartack.Entry:
     message = bartack.stamped(bartack.user("hi"), id="m1", timestamp=now)
     entry = bartack.Entry(id="e1", session_id="s1", seq=1, timestamp=now, fact=message)
-    assert_type(entry.fact, bartack.Fact)
+    assert_type(entry.fact, Fact)
     assert_type(bartack.Session.of([entry]).messages, tuple[bartack.Message, ...])
     return entry
 
@@ -126,7 +148,7 @@ def a_table_keeps_its_states_apart() -> None:
 
 def an_error_has_attributes(error: bartack.BartackError) -> bartack.ErrorCode:
     match error:
-        case bartack.InvalidStateTransition():
+        case InvalidStateTransition():
             assert_type(error.valid, tuple[str, ...])
         case bartack.PartValidationError():
             assert_type(error.path, str)
