@@ -57,7 +57,7 @@ def _messages(content: str, events: int) -> Iterator[bytes]:
 
 
 def _chat(content: str, events: int) -> Iterator[bytes]:
-    def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    def chunk(delta: dict[str, Any], finish: str | None = None, **fields: Any) -> bytes:
         return b"data: %s\n\n" % _json(
             {
                 "id": "chatcmpl-Cabcdefghijklmnopqrstuvwxyz012",
@@ -67,7 +67,7 @@ def _chat(content: str, events: int) -> Iterator[bytes]:
                 "service_tier": "default",
                 "system_fingerprint": "fp_0123456789",
                 "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
-                **more,
+                **fields,
             }
         )
 
@@ -95,17 +95,17 @@ def _responses(content: str, events: int) -> Iterator[bytes]:
 
     body: dict[str, Any] = {"id": "resp_1", "object": "response", "model": "gpt-model", "output": []}
     yield event("created", response={**body, "status": "in_progress"})
-    whole = "".join(_pieces(content, events))
+    text = "".join(_pieces(content, events))
     item: dict[str, Any] = {"id": place["item_id"], "status": "completed"}
     if content == "text":
-        part = {"type": "output_text", "text": whole, "annotations": []}
+        part = {"type": "output_text", "text": text, "annotations": []}
         item |= {"type": "message", "role": "assistant", "content": [part]}
         more, kind = {"content_index": 0}, "output_text"
     elif content == "arguments":
-        item |= {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": whole}
+        item |= {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": text}
         more, kind = {}, "function_call_arguments"
     else:
-        item |= {"type": "reasoning", "summary": [{"type": "summary_text", "text": whole}]}
+        item |= {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
         more, kind = {"summary_index": 0}, "reasoning_summary_text"
     empty = {**item, "status": "in_progress"} | {key: [] for key in ("content", "summary") if key in item}
     if content == "arguments":

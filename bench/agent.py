@@ -54,9 +54,9 @@ async def turns(store: SessionStore, count: int, context: ContextConfig) -> list
     agent = Agent(Model(), tools=[look], store=store, config=AgentConfig(context=context))
     times = []
     for number in range(count):
-        began = time.process_time()  # largely independent of other load and of the disk
+        started_at = time.process_time()  # largely independent of other load and of the disk
         result = await agent.run(f"Look at place {number}", session="long")
-        times.append(time.process_time() - began)
+        times.append(time.process_time() - started_at)
         assert result.output == TEXT, result
     kinds = [entry.fact.kind for entry in await store.load("long")]
     assert ("compaction_summary" in kinds) is context.compaction

@@ -10,9 +10,9 @@ import time
 from datetime import UTC, datetime
 from statistics import median
 
-from bartack import Entry, Message, Meta, RunStarted, ToolCall, ToolResult, ToolSpec, assistant, tool_message, user
-from bartack.nouns.config import ContextConfig
-from bartack.nouns.entries import Fact
+from bartack import Entry, Message, Meta, ToolCall, ToolResult, assistant, tool_message, user
+from bartack.nouns.config import ContextConfig, ToolSpec
+from bartack.nouns.entries import Fact, RunStarted
 from bartack.nouns.messages import ModelRef, stamped
 from bartack.session.context import ContextFold, ContextInput, ContextManager
 
@@ -29,7 +29,7 @@ class Session:
     def __init__(self, config: ContextConfig) -> None:
         self.fold = ContextFold()
         self.manager = ContextManager(config)
-        self.input = ContextInput(self.fold, system_prompt="Be brief. " * 100, tools=TOOLS)
+        self.input = ContextInput(fold=self.fold, system_prompt="Be brief. " * 100, tools=TOOLS)
         self.size = 0
         self.compactions = 0
         self.add(RunStarted(model=ModelRef("p", "m")))
@@ -64,23 +64,23 @@ class Session:
 
 def times(session: Session, turns: int) -> list[tuple[float, int]]:
     """For each turn, its microseconds and the messages of its last context."""
-    taken = []
+    durations = []
     for _ in range(turns):
         begin = time.process_time_ns()
         messages = session.turn()
-        taken.append(((time.process_time_ns() - begin) / 1_000, messages))
-    return taken
+        durations.append(((time.process_time_ns() - begin) / 1_000, messages))
+    return durations
 
 
 def growing() -> None:
-    whole = times(Session(ContextConfig()), TURNS)
+    unlimited = times(Session(ContextConfig()), TURNS)
     compacting = Session(ContextConfig(max_tokens=60_000))
     compacted = times(compacting, TURNS)
     trimmed = times(Session(ContextConfig(max_tokens=60_000, compaction=False)), TURNS)
     print(f"{'turns':>11} | {'no limit':>10} {'messages':>9} | {'trimmed':>10} | {'compacted':>10} {'messages':>9}")
     step = TURNS // PARTS
     for start in range(0, TURNS, step):
-        row = [rows[start : start + step] for rows in (whole, trimmed, compacted)]
+        row = [rows[start : start + step] for rows in (unlimited, trimmed, compacted)]
         micros = [median(micro for micro, _ in rows) for rows in row]
         sizes = [rows[-1][1] for rows in row]
         print(
@@ -95,8 +95,8 @@ def compacted_sizes() -> None:
         session = Session(ContextConfig(max_tokens=60_000))
         while session.size < entries:
             session.turn()
-        taken = median(micro for micro, _ in times(session, 50))
-        print(f"{entries:7,} entries before: {taken:6.0f} us for a turn of five entries and two contexts")
+        micros = median(micro for micro, _ in times(session, 50))
+        print(f"{entries:7,} entries before: {micros:6.0f} us for a turn of five entries and two contexts")
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ QUESTIONS = (
     Question("Show me the Makefile", r"make|test|venv"),
     Question("Where is MessageAssembler defined?", r"assembler\.py", declines=True),
     Question("How do I run the tests?", r"make test|pytest", declines=True),
-    Question("What does src/bartack/app/demo.py do?", r"demo|model", declines=True),
+    Question("What does packages/bartack/src/bartack/app/settings.py do?", r"setting|config", declines=True),
     Question("Write a haiku about rain.", r"\w+\s+\w+"),
     Question("Write a Python function that reverses a string.", r"def |\[::-1\]"),
     Question("What is 17 * 23?", r"391", declines=True),
@@ -131,15 +131,19 @@ async def main() -> None:
     os.environ.pop("BARTACK_LOCAL_MODEL", None)
     rows = []
     setup = resolve_setup(
-        model="local", tools=("bartack.app.plan:update_plan",), files=True, instructions=None, store="memory:"
+        model="local",
+        tools=("bartack_code.workspace.plan:update_plan",),
+        files=True,
+        instructions=None,
+        store="memory:",
     )
     async with new_agent(setup, await open_store("memory:"), approver=_Denied()) as agent:
         for question in (*QUESTIONS, *HELD_OUT):
             if only.lower() in question.text.lower():
                 row = await ask(agent, question)
                 rows.append(row)
-                shown = " ".join(row["answer"].split())[:100]
-                print(f"{row['verdict']:9} {row['cpuSeconds']:5.0f} s  {question.text}\n{'':19}{shown}", flush=True)
+                answer = " ".join(row["answer"].split())[:100]
+                print(f"{row['verdict']:9} {row['cpuSeconds']:5.0f} s  {question.text}\n{'':19}{answer}", flush=True)
     if not only:
         half = len(QUESTIONS)
         counts = {"questions": counted(rows[:half]), "heldOut": counted(rows[half:])}

@@ -32,8 +32,8 @@ def main() -> None:
         ("server-sent events", ServerSentEvents, body),
         ("lines", Lines, lines),
     ]
-    for name, make, whole in bodies:
-        pieces = [whole[at : at + 16384] for at in range(0, len(whole), 16384)]
+    for name, make, data in bodies:
+        pieces = [data[start : start + 16384] for start in range(0, len(data), 16384)]
         print(f"{name:20} {per_event(make, pieces, EVENTS):.2f} us per event in writes of 16 KB")
     print("\nbyte by byte, microseconds per byte:", *(f"{size:>10,}" for size in SIZES))
     framings: dict[str, tuple[Callable[[], Framing], bytes, bytes]] = {
@@ -46,7 +46,9 @@ def main() -> None:
         costs = []
         for size in SIZES:
             long = before + b"x" * size + after
-            costs.append(seconds(make(), [long[at : at + 1] for at in range(len(long))]) / len(long) * 1e6)
+            costs.append(
+                seconds(make(), [long[position : position + 1] for position in range(len(long))]) / len(long) * 1e6
+            )
         print(f"{name:35}", *(f"{cost:10.2f}" for cost in costs), f"   ratio {costs[1] / costs[0]:.2f}")
 
 

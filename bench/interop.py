@@ -28,9 +28,9 @@ from typing import Any
 
 import msgspec
 
-from bartack.app.transcript_import import fewer_collections, import_transcript
-from bartack.interop import FORMATS, Outgoing, entries_of
 from bartack.store import open_store
+from bartack_transcripts.disk.importing import fewer_collections, import_transcript
+from bartack_transcripts.formats import FORMATS, Outgoing, entries_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAME = "5b0c9cde-0000-4000-8000-000000000000.jsonl"
@@ -45,8 +45,8 @@ def transcript(size: int) -> bytes:
     def add(kind: str, message: dict[str, Any]) -> None:
         nonlocal parent, total
         uuid = f"00000000-0000-4000-8000-{len(lines):012}"
-        about = {"userType": "external", "cwd": "/srv/app", "sessionId": NAME[:-6], "version": "2.1.197"}
-        line = {"parentUuid": parent, "isSidechain": False, "type": kind, "message": message, "uuid": uuid, **about}
+        common = {"userType": "external", "cwd": "/srv/app", "sessionId": NAME[:-6], "version": "2.1.197"}
+        line = {"parentUuid": parent, "isSidechain": False, "type": kind, "message": message, "uuid": uuid, **common}
         lines.append(json.dumps({**line, "timestamp": "2026-01-01T00:00:00.000Z"}).encode() + b"\n")
         parent, total = uuid, total + len(lines[-1])
 
@@ -176,13 +176,13 @@ async def main(megabytes: float, sessions: int) -> None:
             rates = [await rate(len(data), work) for work in (floor, reading, importing, importing)]
         await store.close()
     print(f"{len(data) / 1e6:.1f} MB, {len(data.splitlines()):,} lines; MB per second of CPU:")
-    for name, found in zip(("(a) floor", "(b) reading", "(c) importing", "(d) again"), rates, strict=True):
-        print(f"{name:14} {found:8.1f}")
+    for name, rate_mb_s in zip(("(a) floor", "(b) reading", "(c) importing", "(d) again"), rates, strict=True):
+        print(f"{name:14} {rate_mb_s:8.1f}")
     for name, together in (("(e) one by one", 1), ("(f) together", TOGETHER)):
         print(f"{name:14} {await many(together)}")
     command_line(sessions)
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    asyncio.run(main(float(given[0]) if given else 20, int(given[1]) if len(given) > 1 else 1000))
+    arguments = sys.argv[1:]
+    asyncio.run(main(float(arguments[0]) if arguments else 20, int(arguments[1]) if len(arguments) > 1 else 1000))

@@ -16,14 +16,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from bartack import Message, MessageAssembler, TextDelta, ToolCall, ToolResult, ToolSpec, assistant, tool_message, user
+from bartack import Message, MessageAssembler, TextDelta, ToolCall, ToolResult, assistant, tool_message, user
 from bartack.models import LocalModel
+from bartack.models.local_tools import suited_tools
+from bartack.nouns.config import ToolSpec
 from bartack.testing import check_stream
 from bartack.tools import file_tools
 
 OBJECT = {"type": "object", "additionalProperties": False}
 TEXT = {"type": "string"}
-FILE_TOOLS = tuple(tool.spec for tool in file_tools())
+FILE_TOOLS = suited_tools([tool.spec for tool in file_tools()])
 SHOP_TOOLS = (
     ToolSpec(
         "stock_level",
@@ -314,10 +316,10 @@ class Outcome(NamedTuple):
 
     def has_arguments(self, case: Case) -> bool:
         """Whether every expected word is in its argument; a path has to be exactly the expected one."""
-        given = {name: str(value).lower() for name, value in (self.arguments or {}).items()}
-        path = given.get("path", "").removeprefix("./").rstrip("/")
+        values = {name: str(value).lower() for name, value in (self.arguments or {}).items()}
+        path = values.get("path", "").removeprefix("./").rstrip("/")
         is_path = path == case.arguments.get("path", path).lower()
-        return is_path and all(word.lower() in given.get(name, "") for name, word in case.arguments.items())
+        return is_path and all(word.lower() in values.get(name, "") for name, word in case.arguments.items())
 
     def has_fact(self, case: Case) -> bool:
         """Whether the answer contains the word that is only in the result."""
@@ -356,16 +358,16 @@ async def first_message(model: LocalModel, asked: Sequence[Message], tools: Sequ
 
 def row(name: str, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> str:
     """A row of the table."""
-    both = list(zip(cases, outcomes, strict=True))
-    tools = [(case, one) for case, one in both if case.tools]
-    found = [(case, one) for case, one in tools if one.is_right(case)]
-    plain = [(case, one) for case, one in both if not case.tools]
-    answers = [(case, one) for case, one in found if case.fact]
+    pairs = list(zip(cases, outcomes, strict=True))
+    tools = [(case, outcome) for case, outcome in pairs if case.tools]
+    right = [(case, outcome) for case, outcome in tools if outcome.is_right(case)]
+    plain = [(case, outcome) for case, outcome in pairs if not case.tools]
+    answers = [(case, outcome) for case, outcome in right if case.fact]
     cells = (
-        f"{len(found)}/{len(tools)}",
-        f"{sum(one.is_right(case) for case, one in plain)}/{len(plain)}",
-        f"{sum(one.has_arguments(case) for case, one in found)}/{len(found)}",
-        f"{sum(one.has_fact(case) for case, one in answers)}/{len(answers)}",
+        f"{len(right)}/{len(tools)}",
+        f"{sum(outcome.is_right(case) for case, outcome in plain)}/{len(plain)}",
+        f"{sum(outcome.has_arguments(case) for case, outcome in right)}/{len(right)}",
+        f"{sum(outcome.has_fact(case) for case, outcome in answers)}/{len(answers)}",
     )
     return f"{name:20}" + "".join(f"{cell:>17}" for cell in cells)
 
@@ -382,9 +384,9 @@ async def main() -> None:
     for name, (tools, cases) in SETS.items():
         outcomes = [await outcome_of(model, tools, case) for case in cases]
         print(row(name, cases, outcomes), flush=True)
-        for case, one in zip(cases, outcomes, strict=True):
-            if not one.is_good(case):
-                misses.append(f"{name}: {case.text!r} gave {one}")
+        for case, outcome in zip(cases, outcomes, strict=True):
+            if not outcome.is_good(case):
+                misses.append(f"{name}: {case.text!r} gave {outcome}")
     usage = resource.getrusage(resource.RUSAGE_SELF)
     print(f"{usage.ru_utime + usage.ru_stime:.0f} s of processor time with {model.weights.model_id}")
     if "--misses" in sys.argv:

@@ -69,8 +69,8 @@ class Answering(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._missing:
             self._head += data
-            head, found, body = self._head.partition(b"\r\n\r\n")
-            if not found:
+            head, separator, body = self._head.partition(b"\r\n\r\n")
+            if not separator:
                 return
             length = re.search(rb"content-length: (\d+)", head.lower())
             assert length is not None, head

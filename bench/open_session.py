@@ -30,12 +30,12 @@ CONTEXTS = {"growing": ContextConfig(compaction=False), "compacted": ContextConf
 
 async def best(work: Callable[[], Awaitable[object]]) -> float:
     """Milliseconds of CPU, the best of several rounds."""
-    taken = []
+    durations = []
     for _ in range(ROUNDS):
         start = time.process_time()
         await work()
-        taken.append(time.process_time() - start)
-    return min(taken) * 1000
+        durations.append(time.process_time() - start)
+    return min(durations) * 1000
 
 
 async def measure(store: SessionStore, config: ContextConfig) -> tuple[int, list[float]]:
@@ -51,7 +51,7 @@ async def measure(store: SessionStore, config: ContextConfig) -> tuple[int, list
 
     async def first_request() -> None:
         view = await opening()
-        ContextManager(config).build_context(ContextInput(view.context))
+        ContextManager(config).build_context(ContextInput(fold=view.context))
 
     return len(texts), [await best(work) for work in (floor, opening, first_request)]
 

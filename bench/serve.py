@@ -152,10 +152,10 @@ async def server(name: str) -> AsyncIterator[Server]:
             timeout = aiohttp.ClientTimeout(total=None)
             connector = aiohttp.TCPConnector(limit=0)
             async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
-                found = Server(process.pid, url, http)
+                running = Server(process.pid, url, http)
                 for protocol in _PATHS:
-                    await found.chat(protocol, f"warm-up-{_PATHS[protocol][:2]}")
-                yield found
+                    await running.chat(protocol, f"warm-up-{_PATHS[protocol][:2]}")
+                yield running
         finally:
             if process.returncode is None:
                 process.terminate()
@@ -167,19 +167,19 @@ async def server(name: str) -> AsyncIterator[Server]:
 
 async def measured(name: str, protocol: str, clients: int, *, stalled: int | None = None) -> Cost:
     """One round: clients with a chat each or, for the protocol "page", viewers of one session."""
-    async with server(name) as one:
-        before = Used.of(one.pid)
+    async with server(name) as target:
+        before = Used.of(target.pid)
         viewers: list[socket.socket] = []
         if protocol == "page":
-            await one.start("s", "go" if stalled is None else "x" * LONG)
-            viewers = [one.stall("s") for _ in range(stalled or 0)]
-            tasks = [asyncio.create_task(one.view("s")) for _ in range(clients)]
+            await target.start("s", "go" if stalled is None else "x" * LONG)
+            viewers = [target.stall("s") for _ in range(stalled or 0)]
+            tasks = [asyncio.create_task(target.view("s")) for _ in range(clients)]
         else:
-            tasks = [asyncio.create_task(one.chat(protocol, f"s{number}")) for number in range(clients)]
+            tasks = [asyncio.create_task(target.chat(protocol, f"s{number}")) for number in range(clients)]
         await asyncio.sleep(DELTAS / RATE * 0.8)
-        during = Used.of(one.pid)
+        during = Used.of(target.pid)
         await asyncio.gather(*tasks)
-        cost = Cost(Used.of(one.pid).cpu_s - before.cpu_s, (during.memory - before.memory) / max(clients, 1))
+        cost = Cost(Used.of(target.pid).cpu_s - before.cpu_s, (during.memory - before.memory) / max(clients, 1))
         for viewer in viewers:
             viewer.close()
         return cost
@@ -191,12 +191,12 @@ async def best(name: str, protocol: str, clients: int, *, stalled: int | None = 
     row: dict[str, Any] = {"server": name, "protocol": protocol, "clients": clients}
     if stalled is not None:
         row["stalled"] = stalled
-    cpu_s = min(one.cpu_s for one in rounds)
+    cpu_s = min(cost.cpu_s for cost in rounds)
     micros = round(cpu_s / clients / DELTAS * 1e6, 1)
     return row | {
         "cpu_seconds": round(cpu_s, 2),
         "microseconds": micros,
-        "kib_each": round(min(one.bytes_each for one in rounds) / 1024),
+        "kib_each": round(min(cost.bytes_each for cost in rounds) / 1024),
     }
 
 

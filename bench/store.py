@@ -43,7 +43,7 @@ from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite.file import connect, create_file
 from bartack.store.sqlite.schema import migrate
 from bartack.store.sqlite.tables import ADD_SPEND, spend_values
-from scripts.postgres_cluster import Cluster, find_programs
+from lab.postgres_cluster import Cluster, find_programs
 
 TASKS = 64
 LONG = 100_000

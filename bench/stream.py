@@ -268,8 +268,8 @@ def main() -> None:
             for events in (500, 2000, 8000, 32000):
                 pieces = chunks(stream(name, "text", events))
                 costs.append(cpu_per_event(partial(bartack_from_memory, name, pieces), events))
-            shown = "  ".join(f"{cost:.2f}" for cost in costs)
-            print(f"{name:10} {shown}   largest / smallest: {max(costs) / min(costs):.2f}")
+            figures = "  ".join(f"{cost:.2f}" for cost in costs)
+            print(f"{name:10} {figures}   largest / smallest: {max(costs) / min(costs):.2f}")
         print("\n200 streams of 2,000 events at once, chat text")
         cost = cpu_per_event(over_http(port, "chat", "text", 2000, at_once=200), 200 * 2000, rounds=1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -78,14 +78,14 @@ async def main() -> None:
         "SDK": lambda: sdk(content=False),
         "SDK, with content": lambda: sdk(content=True),
     }
-    made = {name: make() for name, make in kinds.items()}
+    telemetries = {name: make() for name, make in kinds.items()}
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(ROUNDS):
-        for name, telemetry in made.items():
+        for name, telemetry in telemetries.items():
             times[name].append(await seconds(telemetry))
     base = times["without telemetry"]
     for name, measured in times.items():
-        ratios = [one / other for one, other in zip(measured, base, strict=True)]
+        ratios = [value / base_value for value, base_value in zip(measured, base, strict=True)]
         per_run = statistics.median(measured) / RUNS * 1000
         print(f"{name:20} {per_run:6.2f} ms of CPU per run, {statistics.median(ratios):.3f} x")
 

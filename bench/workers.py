@@ -17,7 +17,7 @@ its queue and its database. CPU is that of the processes with the runs plus that
 
 Run it with `make bench` or `python -m bench.workers [abcdef] [--million] [--save]`. PostgreSQL runs in a temporary
 folder, and without its programs only SQLite is measured. --save writes the parts that were measured to
-bench/results/workers.json, from which `python -m scripts.capacity` fills the tables of docs/guides/capacity.md.
+bench/results/workers.json, from which `python -m lab.capacity` fills the tables of docs/guides/capacity.md.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ from bartack.nouns.entries import Custom
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.requests import ModelRequest
 from bartack.queues import Job, QueueStatus, RunQueue, StoreQueue, WorkerInfo
-from bartack.queues.events import Enqueued, dump_event
 from bartack.queues.job import Outcome
+from bartack.queues.state import JobEnqueued, dump_event
 from bartack.store import SessionStore, next_entries
 from bartack.store.address import StoreAddress
 from bartack.tools import tool
-from bartack.workers import Worker
-from scripts.postgres_cluster import Cluster, find_programs
+from bartack_server.workers import Worker
+from lab.postgres_cluster import Cluster, find_programs
 
 RESULT = Path(__file__).parent / "results" / "workers.json"
 SETTINGS = "shared_buffers = 512MB\nmax_connections = 200\nmax_wal_size = 4GB\n"
@@ -413,7 +413,9 @@ async def fill(address: str, engine: str, count: int) -> None:
             assert log is not None
             for first in range(1, count, 1000):
                 numbers = range(first, min(first + 1000, count))
-                facts = [Custom("bartack.queue", dump_event(Enqueued(job=_job(n, engine)))) for n in numbers]
+                facts = [
+                    Custom(name="bartack.queue", data=dump_event(JobEnqueued(job=_job(n, engine)))) for n in numbers
+                ]
                 tail = await store.tail_of(log)
                 entries = next_entries(log, tail, facts, store.environment)
                 await store.append(log, entries, tail.entry_id)

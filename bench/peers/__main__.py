@@ -1,6 +1,6 @@
 """Bartack compared with other libraries in one run on one machine: CPU per stream event, and storing a conversation.
 
-    make bench-peers                       # everything; the first run also sets up the peers' environments
+    make lab NAME=peers                    # everything; the first run also sets up the peers' environments
     python -m bench.peers litellm strands  # only these peers; the result file is not written
 
 The result is printed and, if it covers every peer, written to `bench/results/peers.json`.
@@ -23,10 +23,10 @@ RESULT = ROOT / "bench" / "results" / "peers.json"
 
 def main(chosen: set[str]) -> None:
     peers = (*streams.PEERS, *stores.PEERS)
-    known = {peer.name for peer in peers}
-    if unknown := chosen - known:
-        sys.exit(f"unknown peer: {', '.join(sorted(unknown))} (known: {', '.join(sorted(known))})")
-    names = chosen or known
+    peer_names = {peer.name for peer in peers}
+    if unknown := chosen - peer_names:
+        sys.exit(f"unknown peer: {', '.join(sorted(unknown))} (known: {', '.join(sorted(peer_names))})")
+    names = chosen or peer_names
     result: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": {
@@ -49,7 +49,7 @@ def main(chosen: set[str]) -> None:
     )
     result["stores"] = stores.measured(names)
     print(stores.table(result["stores"]))
-    if names == known:
+    if names == peer_names:
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -41,14 +41,14 @@ def set_up(name: str) -> None:
     """Build the environment of this peer unless it is up to date; raises `CannotRun`."""
     lock = (LOCKS / f"{name}.txt").read_bytes()
     ready = HOME / name / "ready"
-    wanted = hashlib.sha256(lock).hexdigest()
-    if ready.exists() and ready.read_text() == wanted:
+    digest = hashlib.sha256(lock).hexdigest()
+    if ready.exists() and ready.read_text() == digest:
         return
     print(f"setting up {HOME.name}/{name} ...", file=sys.stderr, flush=True)
     _run([sys.executable, "-m", "venv", "--clear", str(HOME / name)], dict(os.environ))
     pip = [python(name), "-m", "pip", "--disable-pip-version-check", "-qq"]
     _run([*pip, "install", "--no-deps", "--require-hashes", "-r", str(LOCKS / f"{name}.txt")], dict(os.environ))
-    ready.write_text(wanted)
+    ready.write_text(digest)
 
 
 def python(name: str) -> str:

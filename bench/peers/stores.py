@@ -73,12 +73,12 @@ def table(results: list[Result]) -> str:
         if "fault" in result:
             lines.append(f"{title:32} could not be run: {result['fault']}")
             continue
-        cells = [_cell(result, field, shown) for field, _, shown in COLUMNS]
+        cells = [_cell(result, field, template) for field, _, template in COLUMNS]
         synced = "each message" if result["durable"] else "never"
         lines.append(f"{title:32}" + "".join(f"{cell:>20}" for cell in cells) + f"    {synced}")
     return "\n".join(lines)
 
 
-def _cell(result: Result, field: str, shown: str) -> str:
+def _cell(result: Result, field: str, template: str) -> str:
     times = f" ({result['ratio'][field]:.1f}x)" if "ratio" in result else ""
-    return shown.format(result[field]) + times
+    return template.format(result[field]) + times

@@ -46,14 +46,14 @@ def measured(names: set[str]) -> list[Result]:
     with _server() as address:
         runs = [_bartack(address)]
         for peer in (peer for peer in PEERS if peer.name in names):
-            found = _results(peer.name, address)
+            peer_results = _results(peer.name, address)
             runs.append(_bartack(address))
-            for result in found:
+            for result in peer_results:
                 result["target"] = peer.target
                 if "microseconds" in result:
                     ours = [_micros(run, result) for run in runs[-2:]]
                     result["ratio"] = round(result["microseconds"] / (sum(ours) / len(ours)), 1)
-            results += found
+            results += peer_results
     best = [min(cases, key=lambda case: float(case["microseconds"])) for cases in zip(*runs, strict=True)]
     return [{**case, "ratio": 1.0} for case in best] + results
 
@@ -117,8 +117,8 @@ def table(results: list[Result]) -> str:
     heads = [f"{name} {content}" for name, content in CASES]
     lines = [f"{'':32}" + "".join(f"{head:>20}" for head in heads)]
     for (peer, way), cells in rows.items():
-        shown = [cells.get(case, "-") for case in CASES] if cells else [" could not be run"]
-        lines.append(f"{f'{peer} {way}':32}" + "".join(f"{cell:>20}" for cell in shown))
+        columns = [cells.get(case, "-") for case in CASES] if cells else [" could not be run"]
+        lines.append(f"{f'{peer} {way}':32}" + "".join(f"{cell:>20}" for cell in columns))
     return "\n".join(lines)
 
 

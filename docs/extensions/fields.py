@@ -1,7 +1,8 @@
 """A griffe extension that documents fields in the reference; griffe reads the sources for mkdocstrings.
 
 Bartack's values are msgspec structs. They have no ``__init__`` in the source, and a field is described by the comment
-next to it. The signature is therefore taken from the class, and the comments become a list below its docstring.
+next to it, or directly above it. The signature is therefore taken from the class, and the comments become a list below
+its docstring.
 """
 
 import dataclasses
@@ -69,48 +70,58 @@ def _tidy(module: griffe.Module) -> None:
 
 
 def _modules(module: griffe.Module) -> list[griffe.Module]:
-    found = [module]
+    modules = [module]
     for member in module.members.values():
         if isinstance(member, griffe.Module) and member.path not in OMITTED:
-            found += _modules(member)
-    return found
+            modules += _modules(member)
+    return modules
 
 
 def _comments(module: griffe.Module) -> dict[int, str]:
-    """The trailing comments of the code, by line number."""
+    """The comments of the code, by the number of the line that they describe: their own, or else the next one."""
     if isinstance(module.filepath, list):  # a namespace package
         return {}
     source = module.filepath.read_text(encoding="utf-8")
-    return {
-        token.start[0]: RULE.sub("", token.string.lstrip("# "))
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-        and token.line[: token.start[1]].strip()
-        and not token.string.startswith(("# noqa", "# type:", "# fmt:"))
-    }
+    trailing: dict[int, str] = {}
+    whole_lines: dict[int, str] = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# noqa", "# type:", "# fmt:", "# --")):
+            line_number, column = token.start
+            comments = trailing if token.line[:column].strip() else whole_lines
+            comments[line_number] = RULE.sub("", token.string.lstrip("# "))
+    return {**_blocks(whole_lines), **trailing}
 
 
-def _complete(found: griffe.Class, comments: dict[int, str]) -> None:
-    real: type = getattr(import_module(found.module.path), found.name)
+def _blocks(whole_lines: dict[int, str]) -> dict[int, str]:
+    """Comments on consecutive lines as one, by the number of the line after them."""
+    blocks: dict[int, str] = {}
+    for line_number, text in whole_lines.items():
+        before = blocks.pop(line_number, None)
+        blocks[line_number + 1] = text if before is None else f"{before} {text}"
+    return blocks
+
+
+def _complete(declared: griffe.Class, comments: dict[int, str]) -> None:
+    real: type = getattr(import_module(declared.module.path), declared.name)
     if issubclass(real, msgspec.Struct):
-        if "__init__" not in found.members and not found.name.startswith("_"):
-            found.set_member("__init__", _constructor(found, real))
-        _append(found, _field_list(found, inspect.signature(real).parameters, comments))
+        if "__init__" not in declared.members and not declared.name.startswith("_"):
+            declared.set_member("__init__", _constructor(declared, real))
+        _append(declared, _field_list(declared, inspect.signature(real).parameters, comments))
     elif dataclasses.is_dataclass(real) and isinstance(real, type):
-        _append(found, _field_list(found, inspect.signature(real).parameters, comments))
+        _append(declared, _field_list(declared, inspect.signature(real).parameters, comments))
     elif issubclass(real, enum.Enum):
         lines = []
-        for name, member in found.members.items():
+        for name, member in declared.members.items():
             if isinstance(real.__members__.get(name), enum.Enum):
                 lines.append(f"- `{real[name].value}`{_meaning(comments.get(member.lineno or 0))}")
-        _append(found, lines)
+        _append(declared, lines)
 
 
-def _constructor(found: griffe.Class, real: type[msgspec.Struct]) -> griffe.Function:
+def _constructor(declared: griffe.Class, real: type[msgspec.Struct]) -> griffe.Function:
     parameters = [griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)]
     for name, parameter in inspect.signature(real).parameters.items():
         if name not in HIDDEN:
-            field = _field(found, name)
+            field = _field(declared, name)
             is_named = parameter.kind is inspect.Parameter.KEYWORD_ONLY
             parameters.append(
                 griffe.Parameter(
@@ -120,30 +131,30 @@ def _constructor(found: griffe.Class, real: type[msgspec.Struct]) -> griffe.Func
                     kind=griffe.ParameterKind.keyword_only if is_named else griffe.ParameterKind.positional_or_keyword,
                 )
             )
-    made = griffe.Function("__init__", parameters=griffe.Parameters(*parameters), parent=found)
-    made.lineno = found.lineno
-    return made
+    constructor = griffe.Function("__init__", parameters=griffe.Parameters(*parameters), parent=declared)
+    constructor.lineno = declared.lineno
+    return constructor
 
 
 def _default(field: griffe.Attribute | None, value: Any) -> Any:
     return repr(value) if field is None or field.value is None else field.value
 
 
-def _field(found: griffe.Class, name: str) -> griffe.Attribute | None:
+def _field(declared: griffe.Class, name: str) -> griffe.Attribute | None:
     """The declaration of a field, in this class or in one of its base classes."""
-    for place in (found, *found.mro()):
+    for place in (declared, *declared.mro()):
         member = place.members.get(name)
         if isinstance(member, griffe.Attribute):
             return member
     return None
 
 
-def _field_list(found: griffe.Class, names: Iterable[str], comments: dict[int, str]) -> list[str]:
+def _field_list(declared: griffe.Class, names: Iterable[str], comments: dict[int, str]) -> list[str]:
     lines = []
     for name in names:
-        field = None if name in HIDDEN else _field(found, name)
+        field = None if name in HIDDEN else _field(declared, name)
         if field is not None:
-            own = comments if field.module is found.module else _comments(field.module)
+            own = comments if field.module is declared.module else _comments(field.module)
             if field.lineno in own:
                 lines.append(f"- `{name}`{_meaning(own[field.lineno])}")
     return lines
@@ -153,7 +164,7 @@ def _meaning(comment: str | None) -> str:
     return "" if comment is None else f": {comment}"
 
 
-def _append(found: griffe.Class, lines: list[str]) -> None:
+def _append(declared: griffe.Class, lines: list[str]) -> None:
     if lines:
-        text = "" if found.docstring is None else found.docstring.value
-        found.docstring = griffe.Docstring("\n\n".join([text, "\n".join(lines)]), parent=found)
+        text = "" if declared.docstring is None else declared.docstring.value
+        declared.docstring = griffe.Docstring("\n\n".join([text, "\n".join(lines)]), parent=declared)

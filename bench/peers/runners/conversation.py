@@ -55,10 +55,10 @@ def measure(
     result |= _since(start, cpu, "write")
     result["megabytes"] = round(sum(path.stat().st_blocks for path in folder.rglob("*")) * BLOCK / 1e6, 3)
     start, cpu = time.perf_counter(), time.process_time()
-    found = read(folder)
+    count = read(folder)
     result |= _since(start, cpu, "read")
-    if found != len(records):
-        raise AssertionError(f"read {found} of {len(records)} messages")
+    if count != len(records):
+        raise AssertionError(f"read {count} of {len(records)} messages")
     print(json.dumps(result))
 
 

@@ -18,8 +18,8 @@ from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Done, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
-from bartack.web import app
-from bartack.web.server import Address, serve
+from bartack_server.web import app
+from bartack_server.web.server import Address, serve
 from bench._live_chat import ANSWER, ARGUMENTS, CALL_ID, TOKEN, TOOL, paced, weather
 
 

@@ -16,17 +16,17 @@ THREAD = {"configurable": {"thread_id": "conversation", "checkpoint_ns": ""}}
 
 
 def message(record: Record, number: int) -> Any:
-    known = f"message_{number:06}"
+    message_id = f"message_{number:06}"
     match record.role:
         case "user":
-            return HumanMessage(record.text, id=known)
+            return HumanMessage(record.text, id=message_id)
         case "call":
             call = {"name": "weather", "args": {"city": record.text}, "id": record.call_id}
-            return AIMessage("", tool_calls=[call], id=known)
+            return AIMessage("", tool_calls=[call], id=message_id)
         case "result":
-            return ToolMessage(record.text, tool_call_id=record.call_id, id=known)
+            return ToolMessage(record.text, tool_call_id=record.call_id, id=message_id)
         case "assistant":
-            return AIMessage(record.text, id=known)
+            return AIMessage(record.text, id=message_id)
 
 
 def write(folder: Path, conversation: list[Record]) -> None:

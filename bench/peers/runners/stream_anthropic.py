@@ -2,7 +2,7 @@
 
 import json
 
-from anthropic import AsyncAnthropic  # type: ignore[import-not-found]
+from anthropic import AsyncAnthropic
 
 from bench.peers.runners.measuring import PROMPT, Stream, measure
 

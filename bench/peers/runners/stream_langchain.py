@@ -31,8 +31,8 @@ def summed_once(name: str) -> Case:
         model = MODELS[name](server).bind_tools([TOOL])
 
         async def stream() -> int:
-            first, *others = [chunk async for chunk in model.astream(PROMPT)]
-            return characters_of(add_ai_message_chunks(first, *others))
+            first, *remaining = [chunk async for chunk in model.astream(PROMPT)]
+            return characters_of(add_ai_message_chunks(first, *remaining))
 
         return stream
 

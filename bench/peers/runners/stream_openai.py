@@ -1,6 +1,6 @@
 """The openai SDK: its raw event stream, and its helper that accumulates the events."""
 
-from openai import AsyncOpenAI  # type: ignore[import-not-found]
+from openai import AsyncOpenAI
 
 from bench.peers.runners.measuring import PROMPT, Stream, measure
 

@@ -1,0 +1,153 @@
+"""What the gateway costs: CPU time per request and per streamed event, with recording on, beside a floor.
+
+The upstream, the gateway and the floor are processes of their own on 127.0.0.1. The floor is a plain Starlette
+application that sends the same response with as many events and does nothing else, on the same server. Small requests
+have one short message; large ones have as many bytes as a request of Claude Code, most of them tool definitions. Run it
+with `make bench` or `python -m bench.gateway`. The rounds are interleaved, and medians are shown.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bartack import MemoryStore
+from bartack.models import connect
+from bartack.testing import Outcome, Scenario, fault_server
+from bartack.testing.event_writers import EVENT_WRITERS
+from bartack_server.gateway import gateway
+from bartack_server.gateway.keys import GatewayKey, add_key, digest_of
+
+ROUNDS = 5
+REQUESTS = 100
+EVENTS = 500
+KEY = "bt-bench"
+LARGE = 47_000  # bytes
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def answer(events: int) -> bytes:
+    """An answer with so many pieces of text."""
+    write = EVENT_WRITERS["openai-chat"]
+    return write.start() + b"".join(write.text("word ") for _ in range(events)) + write.finish("stop")
+
+
+def serve_upstream(pipe: Connection) -> None:
+    """Serve a short and a long answer on two ports."""
+
+    async def main() -> None:
+        short, long = (
+            Scenario(name="-", format="openai-chat", steps=(answer(count),), outcome=Outcome(end="done"))
+            for count in (1, EVENTS)
+        )
+        async with fault_server(short) as first, fault_server(long) as second:
+            pipe.send((first.base_url, second.base_url))
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def serve_app(pipe: Connection, urls: tuple[str, str] | None) -> None:
+    """Serve the gateway for these upstreams, or the floor."""
+
+    async def floor(request: Request) -> Response:
+        is_long = json.loads(await request.body())["model"] == "long"
+        return Response(answer(EVENTS if is_long else 1), media_type="text/event-stream")
+
+    async def main() -> None:
+        app: Any = Starlette(routes=[Route("/{path:path}", floor, methods=["POST"])])
+        if urls is not None:
+            store = MemoryStore()
+            await add_key(store, GatewayKey(id="b", name="b", digest=digest_of(KEY), created=store.environment.now()))
+            models = [connect("openai-compatible:m", api_key="-", base_url=url) for url in urls]
+            app = gateway({"short": models[:1], "long": models[1:]}, store=store)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, ws="none"))
+        task = asyncio.ensure_future(server.serve())
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        pipe.send(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}")
+        await task
+
+    asyncio.run(main())
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def body_for(path: str, model: str, size: int) -> dict[str, Any]:
+    """A request of about this size; each has a text of its own, and so a session of its own."""
+    schema = {"type": "object", "properties": {f"field{index}": {"type": "string"} for index in range(20)}}
+    tools: list[dict[str, Any]] = []
+    while len(json.dumps(tools)) < size:
+        tools.append({"name": f"tool{len(tools)}", "description": "A tool. " * 60, "input_schema": schema})
+    if path.endswith("completions"):
+        functions = [{"name": tool["name"], "parameters": tool["input_schema"]} for tool in tools]
+        tools = [{"type": "function", "function": function} for function in functions]
+    return {"model": model, "max_tokens": 100, "stream": True, "tools": tools, "messages": []}
+
+
+async def measure(url: str, pid: int, path: str, model: str, size: int) -> tuple[float, float]:
+    """CPU and wall-clock seconds of one request."""
+    body = body_for(path, model, size)
+    async with aiohttp.ClientSession(headers={"x-api-key": KEY}) as http:
+        began_s, began = cpu_s(pid), time.perf_counter()
+        for number in range(REQUESTS):
+            body["messages"] = [{"role": "user", "content": f"Question {began} {number}"}]
+            async with http.post(url + path, json=body) as response:
+                data = await response.read()
+                assert response.status == 200, data
+        return (cpu_s(pid) - began_s) / REQUESTS, (time.perf_counter() - began) / REQUESTS
+
+
+def main() -> None:
+    """Print the costs."""
+    context = multiprocessing.get_context("spawn")
+    processes = []
+
+    def start(target: Any, *arguments: Any) -> tuple[Any, int]:
+        own, other = context.Pipe()
+        process = context.Process(target=target, args=(other, *arguments), daemon=True)
+        process.start()
+        processes.append(process)
+        return own.recv(), process.pid or 0
+
+    urls, _ = start(serve_upstream)
+    servers = {"floor": start(serve_app, None), "gateway": start(serve_app, urls)}
+    cases = [
+        (f"{name} {kind}", path, model, size)
+        for name, path in (("chat to chat", "/v1/chat/completions"), ("messages to chat", "/v1/messages"))
+        for kind, model, size in (("small", "short", 0), ("47 KB", "short", LARGE), (f"{EVENTS} events", "long", 0))
+    ]
+    costs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for _ in range(ROUNDS):
+        for case, path, model, size in cases:
+            for name, (url, pid) in servers.items():
+                costs.setdefault((case, name), []).append(asyncio.run(measure(url, pid, path, model, size)))
+    print(f"{'':32}{'floor':>12}{'gateway':>12}   CPU ms per request (wall-clock ms)")
+    for case, *_ in cases:
+        cells = []
+        for name in servers:
+            cpu, wall = (statistics.median(column) * 1000 for column in zip(*costs[case, name], strict=True))
+            cells.append(f"{cpu:5.2f} ({wall:4.1f})")
+        print(f"{case:32}{cells[0]:>12}{cells[1]:>12}")
+    for process in processes:
+        process.terminate()
+
+
+if __name__ == "__main__":
+    main()
