@@ -56,7 +56,7 @@ SCRIPT = (
     ],
     [call("run_command", command=TEST)],
     ["The test passes now. The cause was `is` instead of `==` in `thirsty`."],
-    [call("run_command", command=COMMIT)],
+    [call("run_command", command=COMMIT, unsandboxed=True)],  # .git is read-only in the sandbox
     ["Committed."],
 )
 

@@ -157,7 +157,7 @@ def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
     """Not a word that only starts with the letter, nor anything typed before the question was visible."""
     gate = Event()
     thinking = {"think": "".join(f"Thought {number}.\n" for number in range(1, 10))}
-    script = Gated([thinking, {"gate": gate}, writes("a.txt", "text")]), ["Not written."], ["You said yes."]
+    script = Gated([thinking, {"gate": gate}, writes("a.txt", "text")]), ["You said yes, and no."]
     with scene(tmp_path, *script) as stage, stage.chat() as chat:
         chat.wait_for_prompt()
         chat.bytes(b"write\ryes")  # arrives in one piece
@@ -171,7 +171,7 @@ def test_only_an_answer_to_the_question_counts(tmp_path: Path) -> None:
         chat.wait_for("y: run it, n: deny it")
         chat.wait_for(is_asking)
         chat.say("n")
-        chat.wait_for("You said yes.")
+        chat.wait_for("You said yes, and no.")  # what was typed before the question steers the answer
         assert list(stage.project.iterdir()) == []
         assert stage.user_texts() == ["write", "yes, yes"]
 
