@@ -48,7 +48,7 @@ class Cluster:
         self._settings = settings  # lines of postgresql.conf
         self._user = os.environ.get("BARTACK_POSTGRES_USER", "postgres") if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="bartack-postgres-"))
-        self._data = self._folder / "data"
+        self.data = self._folder / "data"
         self.port = _free_port()
         self.url = f"postgresql://bartack@127.0.0.1:{self.port}/postgres"
 
@@ -66,11 +66,11 @@ class Cluster:
             shutil.chown(self._folder, self._user)
         # --no-sync applies to creating the cluster only; the server itself syncs every commit.
         self._run("initdb", "--no-sync", "--auth=trust", "--username=bartack", "--encoding=UTF8", "--locale=C")
-        with (self._data / "postgresql.conf").open("a", encoding="utf-8") as settings:
+        with (self.data / "postgresql.conf").open("a", encoding="utf-8") as settings:
             settings.write(_SETTINGS.format(folder=self._folder) + self._settings)
 
     def _remove(self) -> None:
-        if (self._data / "postmaster.pid").exists():
+        if (self.data / "postmaster.pid").exists():
             self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -92,7 +92,7 @@ class Cluster:
         self._run("pg_ctl", "stop", "--wait", "--mode=immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
-        words = [str(self._programs / program), f"--pgdata={self._data}", *arguments]
+        words = [str(self._programs / program), f"--pgdata={self.data}", *arguments]
         if self._user is not None:
             words = ["runuser", "-u", self._user, "--", *words]
         # Output goes to a file, because a started server would keep a pipe open.

@@ -46,6 +46,7 @@ __all__ = ["Worker", "WorkerMetrics", "missing_jobs"]
 _CLAIM_S = 1.0  # how long a claim waits for a job, and so how long an idle worker takes to stop
 _AGAIN_S = 1.0  # delay before a job is retried, and before a store that failed is tried again
 _IN_USE_S = 5.0  # the longest delay before a session in use is tried again
+_FOREIGN_S = 15.0  # delay before a session that nobody has adopted is tried again
 _OBSERVE_S = 15.0  # how often the state of the queue is reported as metrics
 _FIRST_LOOK = 1000  # sessions in which to look for missing jobs first, however long ago they changed
 
@@ -285,7 +286,10 @@ class Worker:
             return await self._run(job, worker)
         except SessionInUse as error:  # the run is not a worker's, or its worker is gone
             return _JobEnd("again", min(max(error.expires_in_s, 0.1), _IN_USE_S))
-        except (NotFound, NotAdopted) as error:  # the session was purged, or came from a file
+        except NotAdopted as error:  # a restored session; what was requested in it waits until a person adopts it
+            _log.warning("%s", error)
+            return _JobEnd("again", _FOREIGN_S)
+        except NotFound as error:  # the session was purged
             return _JobEnd("failed", code=error.code)
         except StoreError as error:  # the run is open, and continues when the store is back
             _log.warning("A run of session %r was interrupted: %s", job.session_id, error)

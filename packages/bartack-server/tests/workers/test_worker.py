@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from bartack.nouns.errors import KeyReused, NotAdopted, QueueFull, StoreError
 from bartack.nouns.tables import AgentStatus
 from bartack.queues import Job, QueueStatus, StoreQueue, cancel_run
 from bartack.queues.job import JOB_KEY
-from bartack.store import MemoryStore
+from bartack.store import MemoryStore, SessionStore, open_store
 from bartack.store.append import Batch, Permit
+from bartack.store.backup import backup, restore
 from bartack.store.foreign import adopt
 from bartack.store.requests import redact
 from bartack.store.session_store import Lease
@@ -36,7 +38,7 @@ def made(answers: Sequence[Answer] | ScriptedModel, *tools: ToolDefinition, stor
 
 
 @asynccontextmanager
-async def working(agent: Agent[Any, Any], store: MemoryStore, **options: Any) -> AsyncIterator[Worker]:
+async def working(agent: Agent[Any, Any], store: SessionStore, **options: Any) -> AsyncIterator[Worker]:
     worker = Worker(StoreQueue(store), {"a": agent}, store, **options)
     task = asyncio.create_task(worker.run())
     try:
@@ -46,7 +48,7 @@ async def working(agent: Agent[Any, Any], store: MemoryStore, **options: Any) ->
         await within(task)
 
 
-async def until(store: MemoryStore, reached: Callable[[QueueStatus], bool]) -> QueueStatus:
+async def until(store: SessionStore, reached: Callable[[QueueStatus], bool]) -> QueueStatus:
     """The status of the queue once it is as expected."""
     queue = StoreQueue(store)
     async with asyncio.timeout(60):
@@ -59,8 +61,9 @@ def ended(count: int) -> Callable[[QueueStatus], bool]:
     return lambda status: sum(status.outcomes.values()) == count
 
 
-async def test_a_worker_does_not_touch_what_was_imported() -> None:
+async def test_a_worker_does_not_touch_what_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file with a queued message that names a job, also if its import fails; and a job for a foreign session."""
+    monkeypatch.setattr("bartack_server.workers._FOREIGN_S", 0.1)
     forged, store = MemoryStore(), MemoryStore()
     await made([], store=forged).submit("Do it", session=SESSION)
     lines = [line async for line in export_session(forged, SESSION)]
@@ -74,14 +77,34 @@ async def test_a_worker_does_not_touch_what_was_imported() -> None:
         environment = store.environment
         job = Job(id="j", session_id=SESSION, agent="a", queued_at=environment.now(), queue="default", engine="store")
         await StoreQueue(store).enqueue(job)
-        status = await until(store, ended(1))
-    assert status.outcomes == {"failed": 1}
+        status = await until(store, lambda status: status.waiting == 1 and status.scheduled == 1)
+    assert status.outcomes == {}
     assert await messages(store) == []
     await adopt(store, SESSION)
     await agent.submit("Go on", session=SESSION)
     async with working(agent, store):
         await until(store, ended(2))
     assert [message.text for message in await messages(store)] == ["Go on", "Fine."]
+
+
+async def test_a_prompt_in_a_restored_session_is_answered_once_the_session_is_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bartack_server.workers._FOREIGN_S", 0.1)
+    store = await open_store(f"jsonl:{tmp_path / 'store'}")
+    await Agent(ScriptedModel([]), store=store, name="a").submit("How are you?", session=SESSION)
+    await backup(store, tmp_path / "backup")
+    await store.close()
+    await restore(tmp_path / "backup", f"jsonl:{tmp_path / 'restored'}")
+    store = await open_store(f"jsonl:{tmp_path / 'restored'}")
+    async with working(Agent(ScriptedModel(["Fine."]), store=store, name="a"), store):
+        await until(store, lambda status: status.scheduled == 1)  # the worker has tried
+        assert await messages(store) == []
+        await adopt(store, SESSION)
+        status = await until(store, ended(1))
+    assert status.outcomes == {"completed": 1}
+    assert [message.text for message in await messages(store)] == ["How are you?", "Fine."]
+    await store.close()
 
 
 async def test_a_submitted_prompt_is_answered_by_a_worker() -> None:

@@ -15,9 +15,12 @@ from bartack import (
     Meta,
     ToolCall,
     ToolContext,
+    ToolResult,
     Usage,
     assistant,
     tool,
+    tool_message,
+    user,
 )
 from bartack.agent import (
     Agent,
@@ -29,8 +32,10 @@ from bartack.agent import (
     ToolChanged,
 )
 from bartack.models import ScriptedModel
+from bartack.nouns import wire
 from bartack.nouns.tables import AgentStatus
 from bartack.store import MemoryStore
+from bartack.store.requests import post, redact
 from bartack.tools import Decision, ToolDefinition
 from tests.agent.kit import SESSION, Waiting, call, check_session, collected, make, messages, results, within
 
@@ -284,3 +289,37 @@ async def test_what_a_sub_agent_used_before_it_timed_out_counts() -> None:
     assert (await results(store))["a"].error_code is ErrorCode.TOOL_TIMEOUT
     assert result.usage is not None
     assert result.usage.total_tokens >= 500
+
+
+async def test_redacting_a_call_redacts_the_sessions_of_its_sub_agents() -> None:
+    innermost = Agent(ScriptedModel(["It is hunter2."])).as_tool("research", "Finds things out.")
+    middle = Agent(ScriptedModel([assistant(ask("d1", "Find hunter2")), "hunter2"]), tools=[innermost])
+    outer, store, _ = make([assistant(ask(prompt="Find hunter2")), "Done."], as_research(middle))
+    await outer.run("Go", session=SESSION)
+    session_ids = [info.id for info in (await store.sessions()).items]
+    assert len(session_ids) == 3
+    entries = await store.load(SESSION)
+    calls = next(entry for entry in entries if isinstance(entry.fact, Message) and entry.fact.tool_calls)
+    await redact(store, SESSION, calls.id)
+    inner_session, innermost_session = sorted(session_ids, key=len)[1:]
+    for session_id in (inner_session, innermost_session):
+        assert not any(b"hunter2" in wire.encode(entry) for entry in await store.load(session_id))
+    count = len(await store.entries(innermost_session))
+    await redact(store, SESSION, calls.id)  # again
+    assert len(await store.entries(innermost_session)) == count
+
+
+async def test_a_session_of_a_sub_agent_that_is_somewhere_else_is_not_redacted() -> None:
+    """An imported session may name any session as that of its sub-agent."""
+    inner, inner_store, _ = make(["Forty-two."])
+    outer, store, _ = make([assistant(ask()), "It is 42."], as_research(inner))
+    await outer.run("Go", session=SESSION)
+    await store.create_session("private")
+    secret = await post(store, "private", user("A secret"))
+    forged = ToolResult("c1", "Done", metadata={"sessionId": "private"})
+    await store.create_session("other")
+    calls = await post(store, "other", assistant(ask()), tool_message(forged))
+    await redact(store, "other", calls.id)
+    await redact(store, SESSION, (await store.entries(SESSION))[-2].id)
+    assert (await store.entries("private"))[-1].id == secret.id
+    assert len(await inner_store.entries((await inner_store.sessions()).items[0].id)) == 5

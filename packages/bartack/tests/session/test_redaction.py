@@ -50,7 +50,7 @@ from bartack.nouns.entries import (
 )
 from bartack.nouns.messages import Approval, ModelRef, Trace
 from bartack.session.outline import SCHEDULED, SOURCE, delivery_id
-from bartack.session.redaction import copies_of, redacted, visible
+from bartack.session.redaction import copies_of, redacted, subagent_sessions, visible
 from bartack.session.title import TITLE, title_from
 from tests.sample_session import SESSION, chain
 
@@ -60,7 +60,7 @@ EXTRA: dict[str, Any] = {"new": SECRET}
 
 SECRETS: list[Fact] = [
     SessionHeader(title=SECRET, metadata={"a": SECRET}, extra=EXTRA),
-    RunStarted(extra=EXTRA),
+    RunStarted(metadata={"a": SECRET}, extra=EXTRA),
     user(SECRET, Image("image/png", url=SECRET), FileRef(SECRET), meta=Meta(system=SECRET, extra=EXTRA)),
     assistant(
         Thinking(SECRET, continuation=KEPT),
@@ -86,7 +86,7 @@ SECRETS: list[Fact] = [
     BranchSummary(summary=SECRET, from_entry_id="e1"),
     Redaction(entry_id="e1", reason=SECRET),
     MessageDeltaBatch(deltas=(MessageDelta("r", 0, TextDelta(SECRET), SESSION[0].timestamp),)),
-    MessageQueued(message=user(SECRET)),
+    MessageQueued(message=user(SECRET), metadata={"a": SECRET}),
     ResultPosted(tool_call_id="c1", result=ToolResult("c1", SECRET)),
     AbortRequested(reason=SECRET),
     RunEnded(status="failed", reason=SECRET, error=Failed(ErrorCode.ABORTED, SECRET)),
@@ -137,7 +137,7 @@ def test_a_redacted_message_keeps_the_id_of_its_trace() -> None:
 # its content is copied from another fact, to `copies_of` too.
 REMAIN = {
     SessionHeader: "version origin",
-    RunStarted: "agent handed_off model config tools trace_id span_id limits metadata",
+    RunStarted: "agent handed_off model config tools trace_id span_id limits",
     Message: "role id run_id timestamp",
     ToolStarted: "tool_call_id tool_name idempotent deferred attempt",
     ToolProgress: "tool_call_id",
@@ -152,7 +152,7 @@ REMAIN = {
     BranchSummary: "from_entry_id model usage tokens_before tokens_after",
     Redaction: "entry_id",
     MessageDeltaBatch: "generation number",
-    MessageQueued: "steer requested_by metadata",
+    MessageQueued: "steer requested_by",
     ResultPosted: "tool_call_id posted_by",
     AbortRequested: "requested_by",
     RunEnded: "status usage cost_usd",
@@ -160,6 +160,7 @@ REMAIN = {
 }
 REMOVED = {
     SessionHeader: "title metadata",
+    RunStarted: "metadata",
     Message: "parts meta",
     ToolStarted: "arguments title",
     ToolProgress: "content title metadata",
@@ -172,7 +173,7 @@ REMOVED = {
     BranchSummary: "summary",
     Redaction: "reason",
     MessageDeltaBatch: "deltas",
-    MessageQueued: "message",
+    MessageQueued: "message metadata",
     ResultPosted: "result",
     AbortRequested: "reason",
     RunEnded: "reason error",
@@ -205,6 +206,43 @@ def test_the_arguments_of_a_call_are_in_its_approval_and_its_start() -> None:
     assert copies(*facts, of=2) == [0, 1, 3]
 
 
+def test_the_job_of_a_redacted_run_or_request_remains() -> None:
+    metadata = {"bartack.job": {"id": "j"}, "a": SECRET}
+    assert redacted(RunStarted(metadata=metadata)) == RunStarted(metadata={"bartack.job": {"id": "j"}})
+    queued = redacted(MessageQueued(message=user(SECRET), metadata=metadata))
+    assert queued == MessageQueued(message=user("[redacted]"), metadata={"bartack.job": {"id": "j"}})
+
+
+def test_the_calls_of_a_sub_agent_follow_from_those_of_the_outer_agent() -> None:
+    question = ApprovalRequired(tool_call_id="c1/i1/j1", tool_name="search", arguments={"q": SECRET})
+    facts: list[Fact] = [
+        assistant(ToolCall("c1", "helper", {"prompt": SECRET})),
+        ToolProgress(tool_call_id="c1", content="helper has started.", metadata={"sessionId": "s/1"}),
+        question,
+        ToolStarted(tool_call_id="c1/i1", tool_name="search", arguments={"q": SECRET}),
+        tool_message(ToolResult("c1", SECRET, metadata={"sessionId": "s/2"}), ToolResult("c2", "", metadata={})),
+        assistant(ToolCall("c1/i", "search", {})),  # an id of a provider
+        ApprovalRequired(tool_call_id="c10/i1", tool_name="search", arguments={}),
+        ToolProgress(tool_call_id="c3", content="helper has started.", metadata={"sessionId": "s/3"}),
+    ]
+    assert copies(*facts, of=0) == [2, 3]
+    assert copies(*facts, of=4) == [1, 2, 3]
+    assert copies(*facts, of=5) == []
+    assert subagent_sessions(chain(*facts), {"e0"}) == ["s/1", "s/2"]
+    assert subagent_sessions(chain(*facts), {"e7"}) == ["s/3"]
+
+
+def test_the_error_of_a_model_call_is_in_the_end_of_its_run() -> None:
+    facts: list[Fact] = [
+        StreamFailed(error=Failed(ErrorCode.INVALID_REQUEST, f"No: {SECRET}")),
+        StreamFailed(error=Failed(ErrorCode.OVERLOADED, "Another")),
+        RunEnded(status="failed", error=Failed(ErrorCode.INVALID_REQUEST, f"No: {SECRET}")),
+        RunEnded(status="failed", error=Failed(ErrorCode.INVALID_REQUEST)),
+        RunEnded(status="completed"),
+    ]
+    assert copies(*facts, of=0) == [2]
+
+
 def test_the_output_of_a_tool_is_in_its_progress_and_in_a_posted_result() -> None:
     facts: list[Fact] = [
         ToolProgress(tool_call_id="c1", content=SECRET),
@@ -232,3 +270,19 @@ def test_a_prompt_is_in_its_requests_and_the_title_of_its_session() -> None:
     assert copies(*facts, Redaction(entry_id="e0"), of=2) == [1, 3, 5]
     assert copies(*facts, of=7) == [8]
     assert copies(*facts, of=5) == []
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_a_title_may_be_taken_from_any_part_of_a_prompt(is_scheduled: bool) -> None:
+    """Programs put reminders before what the user wrote, and join the parts of a prompt in their own way."""
+    prompt = user(
+        Text("<reminder>Today is Monday.</reminder>"), Text(f"The password is {SECRET},"), Text("remember it")
+    )
+    scheduled = Custom(name=SCHEDULED, data={"message": wire.dump(prompt)})
+    facts: list[Fact] = [
+        SessionHeader(title=title_from(f"The password is {SECRET}, remember it")),
+        scheduled if is_scheduled else prompt,
+        Custom(name=TITLE, data={"title": f"The password is {SECRET}", "origin": "claude-code"}),
+        Custom(name=TITLE, data={"title": "password"}),  # somebody chose it
+    ]
+    assert copies(*facts, of=1) == [0, 2]

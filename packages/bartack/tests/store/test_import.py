@@ -1,6 +1,8 @@
 """Imports are verified, can be repeated, respect redactions, and leave nothing open that acts."""
 
 import io
+from itertools import pairwise
+from time import process_time
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +26,7 @@ from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.run_state import RunState
 from bartack.store import MemoryStore, SessionStore, Tail, next_entries
 from bartack.store.maintenance import check
-from bartack.store.open_work import SCHEDULED, delivery_id
+from bartack.store.open_work import SCHEDULED, OpenWork, delivery_id
 from bartack.store.transfer import Imported, export_session, import_lines, read_lines, whole_session
 from tests.sample_session import SESSION
 from tests.store.stores import add
@@ -83,6 +85,24 @@ async def test_calls_on_other_branches_are_closed_too(store: SessionStore) -> No
 
 def tail_at(entry: Entry) -> Tail:
     return Tail(entry.id, entry.seq)
+
+
+def test_what_many_branches_leave_open_takes_no_time_in_proportion_to_their_length() -> None:
+    """A file may have a long chain, and any number of branches with open calls at its end."""
+    header, question, calls = next_entries(
+        "s", None, [SessionHeader(), user("one"), assistant(ToolCall("c", "clock", {}))], Environment()
+    )
+    assert isinstance(calls.fact, Message)
+    work = OpenWork([header])
+    ids = [header.id, *(f"chain{number}" for number in range(40_000))]
+    for parent_id, entry_id in pairwise(ids):
+        work.push(replace(question, id=entry_id, parent_id=parent_id))
+    for number in range(40_000):
+        fact = replace(calls.fact, parts=(ToolCall(f"call{number}", "clock", {}),))
+        work.push(replace(calls, id=f"branch{number}", parent_id=ids[-1], fact=fact))
+    before = process_time()
+    assert len(work.branches()) == 40_000
+    assert process_time() - before < 20  # 0.2 s, or minutes if each branch were walked
 
 
 async def test_a_queued_message_is_withdrawn(store: SessionStore) -> None:

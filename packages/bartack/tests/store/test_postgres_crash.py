@@ -1,13 +1,19 @@
-"""A PostgreSQL server that is stopped, killed and restarted under its stores; `lab/crash.py` does it 200 times."""
+"""A PostgreSQL server that is stopped, killed and restarted under its stores; `lab/crash.py` does it 200 times. What
+is left in its files after a purge."""
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from bartack.nouns.errors import StoreError
 from bartack.nouns.messages import user
+from bartack.store.maintenance import purge
 from bartack.store.postgres import PostgresStore
+from bartack.store.requests import redact
 from lab.crash import kill_server
 from lab.postgres_cluster import Cluster
 from tests.store.postgres_server import own_server
@@ -74,3 +80,31 @@ async def test_a_store_can_be_closed_while_its_server_is_down(cluster: Cluster) 
             await store.close()
     finally:
         await asyncio.to_thread(cluster.start)
+
+
+async def test_a_purge_leaves_nothing_in_the_files_of_the_tables(cluster: Cluster) -> None:
+    """Deleted rows stay in their pages, and their bytes stay even when the space is free again."""
+    store = await PostgresStore.open(f"{cluster.url}?schema=purged")
+    await store.create_session("s")
+    for number in range(30):
+        await add(store, "s", user(f"hunter{number} " * (number % 5 + 1)))
+    connection = await asyncpg.connect(cluster.url)
+    await connection.execute("ANALYZE purged.entries")
+    entry = (await store.entries("s"))[10]
+    await redact(store, "s", entry.id)
+    tail = (await store.tail_of("s")).entry_id
+    assert await files_of_tables(connection, cluster, b"hunter9")
+    new_id = await purge(store, "s")
+    assert new_id is not None
+    assert not await files_of_tables(connection, cluster, b"hunter9")
+    assert await files_of_tables(connection, cluster, b"hunter8")  # the rest is there
+    assert (await store.tail_of(new_id)).entry_id == tail
+    await connection.close()
+    await store.close()
+
+
+async def files_of_tables(connection: Any, cluster: Cluster, text: bytes) -> list[Path]:
+    """The files of the database that contain the text, once the server has written everything."""
+    await connection.execute("CHECKPOINT")
+    files = [file for file in (cluster.data / "base").rglob("*") if file.is_file()]
+    return [file for file in files if text in file.read_bytes()]

@@ -34,6 +34,7 @@ from bartack.protocols.content import is_blank
 from bartack.session.redaction import visible
 from bartack.session.title import title_from, title_in
 from bartack.store import SessionStore
+from bartack.store.foreign import is_foreign, mark_foreign
 from bartack.store.requests import post
 from bartack.store.session_store import new_session
 from bartack.tools import Decision, ToolDefinition, by_definition
@@ -193,6 +194,8 @@ class EditorAgent:
         with _errors():
             branch = visible(await self._store.load(session_id))
             fork_id = self._store.environment.new_id()
+            if await is_foreign(self._store, session_id):
+                await mark_foreign(self._store, fork_id)  # its messages are still those of a file
             await self._store.create_session(fork_id, _header(cwd, title_in(branch)))
             messages = with_results(Session.of(branch).messages, (), self._store.environment.new_id)
             if messages:

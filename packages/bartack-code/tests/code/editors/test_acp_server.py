@@ -14,9 +14,11 @@ pytest.importorskip("acp", reason="the extra acp is not installed")
 from acp import RequestError
 from acp import schema as wire
 
-from bartack import Agent, BartackError, ErrorCode, MemoryStore, ScriptedModel, ToolCall, assistant, tool
+from bartack import Agent, BartackError, ErrorCode, MemoryStore, ScriptedModel, ToolCall, assistant, tool, user
 from bartack.agent import PromptContext
 from bartack.app.sessions import ensure_session, latest_session_here
+from bartack.store.foreign import adopt, mark_foreign
+from bartack.store.requests import post
 from bartack.tools import ToolDefinition, file_tools
 from bartack.tools.mcp import McpServer
 from bartack_code.editors.acp_server import EditorAgent, EditorApprover
@@ -320,3 +322,16 @@ async def test_a_change_with_invisible_characters_is_also_shown_as_text(tmp_path
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_an_editor_gets_the_version_that_is_supported(version: int) -> None:
     assert (await Opened().agent.initialize(version)).protocol_version == 1
+
+
+async def test_a_fork_of_an_imported_session_has_to_be_adopted_too(tmp_path: Path) -> None:
+    opened = Opened("Hello.")
+    await opened.store.create_session("s")
+    await post(opened.store, "s", user("Do it"))
+    await mark_foreign(opened.store, "s")
+    forked = await opened.agent.fork_session("s", str(tmp_path))
+    with pytest.raises(RequestError, match="adopt"):
+        await opened.prompt(forked.session_id, "Go on")
+    await adopt(opened.store, forked.session_id)
+    await opened.prompt(forked.session_id, "Go on")
+    assert opened.editor.text() == "Hello."

@@ -6,16 +6,19 @@ their results and the chain of entries stays intact.
 
 The content of a fact may be in other facts too. `copies_of` knows all of these places: an answer's arguments are in the
 questions, the decisions and the starts of its calls; the output of a tool is in its progress and in a result that was
-posted from outside; a message is in the request that it delivers, and the first words of a prompt are in the title.
-Whoever redacts an entry redacts its copies with it. What a model made of the content, such as a summary, is
-not a copy.
+posted from outside; a message is in the request that it delivers, and the first words of a prompt are in the title; the
+error of a model call is in the end of its run. A sub-agent has its call's arguments and output in a session of its own,
+and its questions are in the outer session too (`subagent_sessions`). Whoever redacts an entry redacts its copies with
+it. What a model made of the content, such as a summary, is not a copy.
 """
 
 from collections.abc import Container, Iterable
-from typing import assert_never
+from itertools import accumulate
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
+from bartack.nouns import wire
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import (
     AbortRequested,
@@ -41,14 +44,20 @@ from bartack.nouns.entries import (
     ToolProgress,
     ToolStarted,
 )
+from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta, Trace
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.session.outline import SCHEDULED, SOURCE, delivery_id
+from bartack.session.run_state import SESSION
 from bartack.session.title import title_of
 
-__all__ = ["REDACTED", "copies_of", "redacted", "visible"]
+__all__ = ["REDACTED", "copies_of", "redacted", "subagent_sessions", "visible"]
 
 REDACTED = "[redacted]"
+_OWN_KEYS = "bartack."
+"""What the keys of metadata begin with that Bartack itself needs: they name the job of a run, not its content."""
+
+_CallFact = ToolStarted | ToolProgress | ApprovalRequired | ApprovalDecided | ResultPosted
 
 
 def visible(entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -78,12 +87,35 @@ def copies_of(entries: Iterable[Entry], entry_id: str) -> list[str]:
             for entry in all_entries
             if entry.id not in copies
             and (
-                not keys.isdisjoint(_shared_content(entry))
+                not keys.isdisjoint(_shared_content(entry) | _content_of_subagent(entry.fact))
                 or _is_record_of(entry.fact, copies)
                 or _has_title(entry.fact, prompts)
             )
         ]
     return [entry.id for entry in all_entries if entry.id in copies - hidden - {entry_id}]
+
+
+def subagent_sessions(entries: Iterable[Entry], entry_ids: Container[str]) -> list[str]:
+    """The sessions of the sub-agents whose calls or results are in these entries."""
+    all_entries = tuple(entries)
+    calls = {call for entry in all_entries if entry.id in entry_ids for _, call in _shared_content(entry)}
+    session_ids: dict[str, None] = {}
+    for entry in all_entries:
+        for call, metadata in _call_metadata(entry.fact):
+            session_id = (metadata or {}).get(SESSION)
+            if call in calls and isinstance(session_id, str):
+                session_ids[session_id] = None
+    return list(session_ids)
+
+
+def _call_metadata(fact: Fact) -> list[tuple[str, dict[str, Any] | None]]:
+    match fact:
+        case ToolProgress():
+            return [(fact.tool_call_id, fact.metadata)]
+        case Message():
+            return [(result.tool_call_id, result.metadata) for result in fact.tool_results]
+        case _:
+            return []
 
 
 def _shared_content(entry: Entry) -> set[tuple[str, str]]:
@@ -104,8 +136,18 @@ def _shared_content(entry: Entry) -> set[tuple[str, str]]:
             return {("request", entry.id)}
         case Custom(name=name) if name == SCHEDULED:
             return {("request", delivery_id(entry.id))}
+        case StreamFailed(error=Failed(message=str(message))) | RunEnded(error=Failed(message=str(message))):
+            return {("error", f"{entry.run_id} {message}")}
         case _:
             return set()
+
+
+def _content_of_subagent(fact: Fact) -> set[tuple[str, str]]:
+    """What this fact about a call of a sub-agent follows from: the calls that its id begins with (`nested_id`)."""
+    if not isinstance(fact, _CallFact):
+        return set()
+    *outer_ids, _ = accumulate(fact.tool_call_id.split("/"), "{}/{}".format)
+    return {(kind, call) for call in outer_ids for kind in ("arguments", "output")}
 
 
 def _is_record_of(fact: Fact, entry_ids: Container[str]) -> bool:
@@ -117,16 +159,37 @@ def _is_record_of(fact: Fact, entry_ids: Container[str]) -> bool:
 
 
 def _prompt(fact: Fact) -> list[str]:
-    message = fact.message if isinstance(fact, MessageQueued) else fact
-    if not isinstance(message, Message) or message.role != "user":
+    """The text of a prompt, without whitespace: a title has one space where the prompt has any or none."""
+    message = _message_of(fact)
+    if message is None or message.role != "user":
         return []
-    return [" ".join(message.text.split())]
+    return ["".join(message.text.split())]
+
+
+def _message_of(fact: Fact) -> Message | None:
+    match fact:
+        case Message():
+            return fact
+        case MessageQueued():
+            return fact.message
+        case Custom(name=name, data=data) if name == SCHEDULED:
+            try:
+                return wire.load(Message, data.get("message"))
+            except PartValidationError:
+                return None
+        case _:
+            return None
 
 
 def _has_title(fact: Fact, prompts: Iterable[str]) -> bool:
-    """Whether it gives the session a title that is taken from one of these prompts (`title_from`)."""
-    title = (title_of(fact) or "").removesuffix("…")
-    return bool(title) and any(prompt.startswith(title) for prompt in prompts)
+    """Whether it gives the session a title that is taken from one of these prompts (`title_from`).
+
+    Programs derive it from the part of a prompt that the user wrote, wherever that is; a title that somebody chose is a
+    copy only if the prompt begins with it.
+    """
+    title = "".join((title_of(fact) or "").removesuffix("…").split())
+    is_chosen = isinstance(fact, Custom) and "origin" not in fact.data
+    return bool(title) and any(prompt.startswith(title) if is_chosen else title in prompt for prompt in prompts)
 
 
 def redacted(fact: Fact) -> Fact:
@@ -158,7 +221,8 @@ def redacted(fact: Fact) -> Fact:
         case MessageDeltaBatch():
             return replace(fact, deltas=(), extra=None)
         case MessageQueued():
-            return replace(fact, message=_without_contents(fact.message), extra=None)
+            metadata = _own_metadata(fact.metadata)
+            return replace(fact, message=_without_contents(fact.message), metadata=metadata, extra=None)
         case ResultPosted():
             return replace(fact, result=_without_content(fact.result), extra=None)
         case AbortRequested():
@@ -167,10 +231,17 @@ def redacted(fact: Fact) -> Fact:
             return replace(fact, reason=None, error=None, extra=None)
         case Redaction():
             return replace(fact, reason=None, extra=None)
-        case RunStarted() | ModelChange() | ThinkingLevelChange():
+        case RunStarted():
+            return replace(fact, metadata=_own_metadata(fact.metadata), extra=None)
+        case ModelChange() | ThinkingLevelChange():
             return replace(fact, extra=None)
         case _:
             assert_never(fact)
+
+
+def _own_metadata(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The metadata without what the caller added."""
+    return {key: value for key, value in (metadata or {}).items() if key.startswith(_OWN_KEYS)} or None
 
 
 def _without_contents(message: Message) -> Message:

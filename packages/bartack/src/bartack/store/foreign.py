@@ -5,7 +5,7 @@ the foreign session. The mark is not a fact of the session itself, so an importe
 file contains, can be imported again when the file has grown, and cannot forge its own adoption.
 
 While the mark exists, no run starts in the session (bartack.agent.open_run), so no model or instructions that its
-entries name are used, nothing is delivered to it, and workers fail its jobs. Adopting the session removes the mark.
+entries name are used, nothing is delivered to it, and its jobs wait. Adopting the session removes the mark.
 """
 
 from contextlib import suppress
@@ -13,7 +13,7 @@ from contextlib import suppress
 from bartack.nouns.entries import Entry, ModelChange, RunStarted, SessionHeader, SystemPromptOverride
 from bartack.nouns.errors import NotAdopted, NotFound
 from bartack.nouns.ids import derived_id
-from bartack.nouns.messages import ModelRef
+from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.noun import Noun
 from bartack.store.entries import NO_TIME
 from bartack.store.errors import invalid_value_error
@@ -38,7 +38,7 @@ class ForeignSession(Noun, frozen=True, kw_only=True):
 
     session_id: str
     model: ModelRef | None = None  # the last one that its entries name
-    instructions: str | None = None  # what replaces the agent's instructions
+    instructions: str | None = None  # what replaces the agent's instructions, and the system messages beside them
 
 
 async def is_foreign(store: SessionStore, session_id: str) -> bool:
@@ -68,13 +68,20 @@ async def find_foreign(store: SessionStore, session_id: str) -> ForeignSession |
     if not await is_foreign(store, session_id):
         return None
     model: ModelRef | None = None
-    instructions: str | None = None
+    override: str | None = None
+    system: list[str] = []
     for entry in await store.load(session_id):
-        if isinstance(entry.fact, ModelChange | RunStarted):
-            model = entry.fact.model or model
-        elif isinstance(entry.fact, SystemPromptOverride):
-            instructions = entry.fact.text
-    return ForeignSession(session_id=session_id, model=model, instructions=instructions)
+        match entry.fact:
+            case ModelChange() | RunStarted():
+                model = entry.fact.model or model
+            case SystemPromptOverride(text=text):
+                override = text
+            case Message(role="system", text=text):
+                system.append(text)
+            case _:  # nothing else tells a model what to do
+                pass
+    instructions = "\n\n".join([*([] if override is None else [override]), *system])
+    return ForeignSession(session_id=session_id, model=model, instructions=instructions or None)
 
 
 async def adopt(store: SessionStore, session_id: str) -> None:

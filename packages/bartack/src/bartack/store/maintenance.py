@@ -47,10 +47,10 @@ _BLOCK = 1024 * 1024  # bytes of a file that are searched at a time
 
 @runtime_checkable
 class Erasing(Protocol):
-    """A store in which deleted content can remain until its file is rewritten."""
+    """A store in which deleted content can remain until its files are rewritten."""
 
     async def erase_deleted(self) -> None:
-        """Rewrite the file without the remains of what was deleted."""
+        """Rewrite the files without the remains of what was deleted."""
 
 
 class Checked(NamedTuple):
@@ -333,8 +333,8 @@ async def purge(store: SessionStore, session_id: str, *, everything: bool = Fals
     """Rewrite a session without its redacted content, and delete the original; returns the id of the new session.
 
     Entry ids stay the same. The original's entries, its words in the search index and the blobs that no other session
-    uses are deleted. With `everything` nothing is kept, and the result is None. A SQLite file is rewritten, because
-    deleted content can remain between its pages. After a crash, purge again.
+    uses are deleted. With `everything` nothing is kept, and the result is None. A SQLite file, or the tables of a
+    PostgreSQL store, are rewritten, because deleted content can remain in their pages. After a crash, purge again.
 
     Raises:
         Conflict: The session is in use, or was appended to meanwhile.

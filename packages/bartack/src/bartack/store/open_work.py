@@ -48,7 +48,7 @@ class OpenWork:
         self.started: set[str] = set()  # tool calls that were started
         self.queued: dict[str, None] = {}  # entries with messages that were not delivered, also scheduled ones
         self._deliveries: dict[str, str] = {}  # entries that deliver scheduled ones -> the scheduled ones
-        self._runs: dict[str, Entry] = {}  # starts and ends of runs
+        self._last_runs: dict[str, Entry | None] = {}  # every entry -> the last start or end of a run up to it
         self._parents: dict[str, str] = {}
         self._last_children: dict[str, str] = {}
         self._tail = ""
@@ -61,13 +61,13 @@ class OpenWork:
         self._last_children[parent] = entry.id
         self._parents[entry.id] = parent
         self._tail = entry.id
+        is_run = isinstance(entry.fact, RunStarted | RunEnded)
+        self._last_runs[entry.id] = entry if is_run else self._last_runs.get(parent)
         match entry.fact:
             case Message() as message:
                 self._push_message(entry.id, message)
             case ToolStarted(tool_call_id=call):
                 self.started.add(call)
-            case RunStarted() | RunEnded():
-                self._runs[entry.id] = entry
             case MessageQueued():
                 self.queued[entry.id] = None
                 self.queued.pop(self._deliveries.get(entry.id, ""), None)
@@ -87,23 +87,19 @@ class OpenWork:
         if message.meta is not None and message.meta.request_id is not None:
             self.queued.pop(message.meta.request_id, None)
 
-    @property
-    def has_run(self) -> bool:
-        """Whether a run is open on the newest branch."""
-        return self._branch(self._tail, ()).has_run
-
     def branches(self) -> list[OpenBranch]:
         """The branches with open calls, and the newest one, which comes last."""
         newest = set(self._to_root(self._tail))
+        heads = self._heads()
         calls: dict[str, list[str]] = {}
         for call, entry_id in self.calls.items():
-            head = self._tail if entry_id in newest else self._head_after(entry_id)
+            head = self._tail if entry_id in newest else heads[entry_id]
             calls.setdefault(head, []).append(call)
         of_newest = calls.pop(self._tail, ())
         return [self._branch(head, open_calls) for head, open_calls in (*calls.items(), (self._tail, of_newest))]
 
     def _branch(self, head: str, calls: Iterable[str]) -> OpenBranch:
-        last = next((self._runs[id] for id in self._to_root(head) if id in self._runs), None)
+        last = self._last_runs.get(head)
         has_run = last is not None and isinstance(last.fact, RunStarted)
         return OpenBranch(head, tuple(calls), has_run, last.run_id if last is not None and has_run else None)
 
@@ -113,11 +109,12 @@ class OpenWork:
             yield entry_id
             entry_id = self._parents[entry_id]
 
-    def _head_after(self, entry_id: str) -> str:
-        """The end of a branch with this entry."""
-        while entry_id in self._last_children:
-            entry_id = self._last_children[entry_id]
-        return entry_id
+    def _heads(self) -> dict[str, str]:
+        """The end of a branch with each entry, found from the last entry to the first: no chain is walked twice."""
+        heads: dict[str, str] = {}
+        for entry_id in reversed(self._parents):
+            heads[entry_id] = heads.get(self._last_children.get(entry_id, ""), entry_id)
+        return heads
 
 
 Origin = Literal["imported", "restored"]

@@ -13,6 +13,7 @@ stored.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ from bartack.nouns.messages import Message, ModelRef, user
 from bartack.nouns.parts import ToolContent, ToolResult
 from bartack.session.decisions import Decision, decided_fact
 from bartack.session.outline import Past, outlines_of
-from bartack.session.redaction import copies_of
+from bartack.session.redaction import copies_of, redacted, subagent_sessions, visible
 from bartack.session.run_state import RunState
 from bartack.session.schema_check import argument_check
 from bartack.session.title import TITLE
@@ -247,16 +248,41 @@ async def redact(store: SessionStore, session_id: str, entry_id: str, *, reason:
 
     Other entries with the same content are redacted with it (`bartack.session.redaction.copies_of`): the request that a
     message delivers, the approvals and starts of the calls of an answer, the progress of a tool whose result it is, the
-    header if the title is taken from a prompt, and the records of another program that an entry was imported from.
+    header if the title is taken from a prompt, and the records of another program that an entry was imported from. With
+    the call or the result of a sub-agent, everything in the session of that sub-agent is redacted, if it is in this
+    store.
     """
+    inner_sessions: list[str] = []
 
     async def attempt() -> Entry | None:
         tail = await store.tail_of(session_id)  # first: a message that is delivered from here on moves it
-        copies = copies_of(await store.entries(session_id), entry_id)
-        facts = tuple(Redaction(entry_id=copy, reason=reason) for copy in (entry_id, *copies))
+        entries = await store.entries(session_id)
+        redacted_ids = (entry_id, *copies_of(entries, entry_id))
+        inner_sessions[:] = subagent_sessions(entries, redacted_ids)
+        facts = tuple(Redaction(entry_id=redacted_id, reason=reason) for redacted_id in redacted_ids)
         return await _append(store, session_id, tail, facts)
 
-    return await _repeated(session_id, attempt)
+    entry = await _repeated(session_id, attempt)
+    await _redact_subagents(store, session_id, inner_sessions, reason=reason)
+    return entry
+
+
+async def _redact_subagents(
+    store: SessionStore, session_id: str, inner_sessions: Iterable[str], *, reason: str | None
+) -> None:
+    """Redact everything in these sessions of sub-agents, and in those of their own sub-agents."""
+    for inner_session in inner_sessions:
+        # The name is metadata, which an imported session may have forged: it must not reach any other session.
+        if not inner_session.startswith(f"{session_id}/"):
+            continue
+        with suppress(NotFound):  # in another store, or purged
+            entries = await store.entries(inner_session)
+            contents = [entry for entry in visible(entries) if redacted(entry.fact) != entry.fact]
+            if contents:
+                facts = [Redaction(entry_id=entry.id, reason=reason) for entry in contents]
+                await post(store, inner_session, *facts)
+            innermost = subagent_sessions(entries, {entry.id for entry in entries})
+            await _redact_subagents(store, inner_session, innermost, reason=reason)
 
 
 async def note(store: SessionStore, session_id: str, name: str, data: dict[str, Any]) -> Entry:

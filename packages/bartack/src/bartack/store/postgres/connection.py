@@ -45,6 +45,7 @@ _ROLLED_BACK = (asyncpg.exceptions.TransactionRollbackError, asyncpg.exceptions.
 
 _CONNECT_S = 10.0
 _COMMAND_S = 60.0  # the limit for one statement
+_REWRITE_S = 86_400.0  # and for rewriting a table, which takes as long as the table is large
 # If the network is cut, packets disappear and neither side gets an error. So both probe a connection that is quiet, and
 # give it up if nothing is acknowledged: the client soon, to connect again as soon as possible, and the server to
 # be rid of the connections of machines that are gone.
@@ -59,7 +60,7 @@ _READERS = 8
 class PostgresConnection(Protocol):
     """The part of asyncpg's untyped connections that is used here."""
 
-    async def execute(self, query: str, *args: object) -> str: ...
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str: ...  # noqa: ASYNC109 - asyncpg's name
     async def fetch(self, query: str, *args: object) -> Sequence[Record]: ...
     async def fetchrow(self, query: str, *args: object) -> Record | None: ...
     async def fetchval(self, query: str, *args: object) -> Any: ...
@@ -183,6 +184,20 @@ class Database:
             return bool(await connection.fetchval(tables, self.schema))
         except SERVER_ERRORS as error:
             raise server_error(error, "looking for the store") from error
+        finally:
+            connection.terminate()
+
+    async def rewrite(self) -> None:
+        """Rewrite every table and its indexes, each in a transaction of its own, however long it takes."""
+        connection = await self.connect()
+        try:
+            tables = "SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY tablename"
+            for record in await connection.fetch(tables, self.schema):
+                # New statistics too: the planner's hold samples of short texts.
+                table = f"{quoted(self.schema)}.{quoted(record['tablename'])}"
+                await connection.execute(f"VACUUM (FULL, ANALYZE) {table}", timeout=_REWRITE_S)
+        except SERVER_ERRORS as error:
+            raise server_error(error, "rewriting the tables") from error
         finally:
             connection.terminate()
 

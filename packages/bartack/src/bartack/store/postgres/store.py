@@ -157,6 +157,12 @@ class PostgresStore(AppendOnlyStore):
         self._followers.wake(session_id)
         self._notifications.send([session_id])
 
+    async def erase_deleted(self) -> None:
+        """Rewrite the tables without the remains of what was deleted. Each is locked while it is rewritten."""
+        self.check_usable()
+        self._check_writable()
+        await self._database.rewrite()
+
     async def follow_live(self, session_id: str, position: str = "") -> AsyncIterator[LiveEvent]:
         if not self._closed:
             await self._notifications.listen()
