@@ -106,16 +106,16 @@ async def test_a_client_that_disconnects_before_the_end_has_spent_what_it_receiv
         async with asyncio.timeout(LIMIT_S):
             await model.asked.wait()
             sending.cancel()
-            while not (facts := [fact for fact in await spending(store) if fact.name == "gateway_settled"]):
+            while not (facts := await spending(store, "gateway_settled")):  # noqa: ASYNC110 - another task appends
                 await asyncio.sleep(0.01)
     assert 0 < facts[0].data["tokens"] < 100
 
 
-async def spending(store: MemoryStore) -> list[Custom]:
-    """The facts of all accounts."""
+async def spending(store: MemoryStore, name: str) -> list[Custom]:
+    """The facts with this name in all accounts."""
     ids = [info.id for info in (await store.sessions(reserved=True)).items if ":spend:" in info.id]
     facts = [entry.fact for session_id in ids for entry in await store.entries(session_id)]
-    return [fact for fact in facts if isinstance(fact, Custom)]
+    return [fact for fact in facts if isinstance(fact, Custom) and fact.name == name]
 
 
 async def test_another_upstream_does_not_take_over_without_a_price_if_the_budget_is_in_dollars() -> None:

@@ -168,7 +168,7 @@ class Accounts:
                 await self._store.append(session_id, entries, tail.entry_id)
                 return
             except Conflict as conflict:
-                if conflict.tail is None:
+                if conflict.tail in (None, tail.entry_id):  # not because of others
                     raise
 
 

@@ -115,7 +115,7 @@ async def _append(store: SessionStore, fact: Callable[[Iterable[GatewayKey]], Cu
             await store.append(KEYS, entries, tail.entry_id)
             return
         except Conflict as conflict:
-            if conflict.tail is None:
+            if conflict.tail in (None, tail.entry_id):  # not because of others
                 raise
 
 
