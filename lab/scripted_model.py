@@ -21,13 +21,15 @@ def script(*answers: Json) -> str:
 
 
 class ScriptedModel(ThreadingHTTPServer):
-    """The server, on a free port. `requests` are the bodies of all requests to a model so far."""
+    """The server, on a free port. `requests` are the bodies of all requests to a model so far, and `exchanges` their
+    paths and bytes, with those of the responses."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: list[Json] = []
+        self.exchanges: list[tuple[str, bytes, bytes]] = []
 
     @property
     def url(self) -> str:
@@ -71,7 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send("application/json", json.dumps({"object": "list", "data": [], "models": []}))
 
     def do_POST(self) -> None:
-        body = json.loads(self._body())
+        data = self._body()
+        body = json.loads(data)
         path = self.path.partition("?")[0]
         for end, answer in _APIS.items():
             if re.search(end, path):
@@ -81,6 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
                 lines = [f"event: {name}\n" * bool(name) + f"data: {json.dumps(data)}\n\n" for name, data in events]
                 is_stream = body.get("stream", "stream" in path.lower())
                 assert is_stream, f"{path} without a stream"
+                self.server.exchanges.append((path, data, "".join(lines).encode()))
                 self._send("text/event-stream", "".join(lines))
                 return
         self._send("application/json", json.dumps({"input_tokens": 1000, "totalTokens": 1000}))
@@ -143,7 +147,8 @@ def _responses(answer: Json, number: int, model: str) -> Events:
         items.append({"id": f"rs_{number}", "type": "reasoning", "summary": summary, "encrypted_content": f"e{number}"})
     if text := answer.get("text"):
         content = [{"type": "output_text", "text": text, "annotations": []}]
-        items.append({"id": f"msg_{number}", "type": "message", "role": "assistant", "content": content})
+        message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed"}
+        items.append({**message, "content": content})
     for id, name, arguments in _calls(answer, number):
         call = {"type": "function_call", "name": name, "arguments": json.dumps(arguments), "call_id": id}
         items.append({"id": f"fc_{id}", **call})

@@ -3,14 +3,15 @@
 import asyncio
 import json
 import stat
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from bartack import MemoryStore, ScriptedModel
 from bartack.environment import Environment
-from bartack.nouns.deltas import Delta, Done, Start, TextDelta, Usage
+from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, Usage
+from bartack.nouns.entries import Custom
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.store import open_store
 from bartack_server.gateway.accounts import Accounts
@@ -18,7 +19,7 @@ from bartack_server.gateway.keys import Budget, GatewayKey
 from bartack_server.gateway.request_log import RequestLog, log_lines
 from bartack_server.gateway.upstreams import Upstream
 from tests.gateway.bodies import request
-from tests.gateway.serving import LIMIT_S, serving, stored_key, upstream
+from tests.gateway.serving import LIMIT_S, WaitingModel, serving, stored_key, upstream
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 ANSWER: list[Delta] = [Start("m", "r"), TextDelta("Hi."), Usage(40, 10), Done("stop")]
@@ -57,6 +58,74 @@ async def test_simultaneous_requests_of_gateways_with_stores_of_their_own_do_not
     refused = [result for result in results if isinstance(result, ModelError)]
     assert (len(results) - len(refused), len(refused)) == (10, 10)
     assert not [result for result in results if isinstance(result, BaseException) and result not in refused]
+
+
+async def test_gateways_on_one_store_share_the_rate_of_a_key() -> None:
+    times = [NOW]
+    store = MemoryStore(environment=Environment(now=lambda: times[0]))
+    free = Upstream("m", ScriptedModel([]))
+    own = GatewayKey(id="k", name="bob", digest="", created=NOW, per_minute=2)
+    first, second = Accounts(store), Accounts(store)
+    assert await first.reserve(own, free, 1, 1) is None  # nothing to settle
+    times[0] += timedelta(seconds=20)
+    await second.reserve(own, free, 1, 1)
+    with pytest.raises(ModelError) as refused:
+        await first.reserve(own, free, 1, 1)
+    assert (refused.value.code, refused.value.retry_after_ms) == (ErrorCode.RATE_LIMITED, 40_000)
+    times[0] += timedelta(seconds=40)
+    await second.reserve(own, free, 1, 1)
+    with pytest.raises(ModelError):
+        await second.reserve(own, free, 1, 1)
+
+
+async def test_a_reservation_whose_gateway_died_expires_and_days_add_up_to_the_month() -> None:
+    times = [NOW]
+    store = MemoryStore(environment=Environment(now=lambda: times[0]))
+    free = Upstream("m", ScriptedModel([]))
+    own = key(day=Budget(tokens=150), month=Budget(tokens=250))
+    accounts = Accounts(store)
+    await accounts.reserve(own, free, 100, 50)  # and never settled
+    times[0] += timedelta(minutes=59)
+    with pytest.raises(ModelError, match="this day"):
+        await accounts.reserve(own, free, 100, 50)
+    times[0] += timedelta(minutes=2)
+    for _ in range(2):
+        reservation = await accounts.reserve(own, free, 50, 50)
+        assert reservation is not None
+        await accounts.settle(reservation, free, Usage(50, 40))
+        times[0] += timedelta(days=1)
+    with pytest.raises(ModelError, match="180 of 250 tokens this month"):
+        await accounts.reserve(own, free, 50, 50)
+
+
+async def test_a_client_that_disconnects_before_the_end_has_spent_what_it_received() -> None:
+    store, model = MemoryStore(), WaitingModel()
+    secret = await stored_key(store, name="bob", day=Budget(tokens=5000))
+    async with serving({"m": [model]}, store=store) as gateway:
+        sending = asyncio.ensure_future(gateway.post(*request("openai-chat"), headers={"x-api-key": secret}))
+        async with asyncio.timeout(LIMIT_S):
+            await model.asked.wait()
+            sending.cancel()
+            while not (facts := await spending(store, "gateway_settled")):  # noqa: ASYNC110 - another task appends
+                await asyncio.sleep(0.01)
+    assert 0 < facts[0].data["tokens"] < 100
+
+
+async def spending(store: MemoryStore, name: str) -> list[Custom]:
+    """The facts with this name in all accounts."""
+    ids = [info.id for info in (await store.sessions(reserved=True)).items if ":spend:" in info.id]
+    facts = [entry.fact for session_id in ids for entry in await store.entries(session_id)]
+    return [fact for fact in facts if isinstance(fact, Custom) and fact.name == name]
+
+
+async def test_another_upstream_does_not_take_over_without_a_price_if_the_budget_is_in_dollars() -> None:
+    store = MemoryStore()
+    secret = await stored_key(store, name="bob", day=Budget(usd=1.0))
+    free = ScriptedModel([Failed(ErrorCode.OVERLOADED, "busy", retryable=True)])
+    models = [free, upstream("openai-responses", "http://127.0.0.1:9")]
+    async with serving({"m": models}, store=store) as gateway:
+        status, data, _ = await gateway.post(*request("openai-chat"), headers={"x-api-key": secret})
+    assert (status, b"price of" in data) == (403, True)
 
 
 async def test_a_budget_in_dollars_is_refused_for_a_model_without_a_price() -> None:

@@ -107,6 +107,27 @@ async def test_an_edited_history_is_a_branch() -> None:
     assert [lines(branch)[2] for branch in branches] == [("user", "second"), ("user", "edited")]
 
 
+async def test_an_edited_history_that_repeats_the_id_of_a_result_gets_a_session_of_its_own() -> None:
+    def body(prompt: str) -> dict[str, Any]:
+        call = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "c1", "content": "seen"}
+        contents: list[tuple[str, Any]] = [
+            ("user", "first"),
+            ("assistant", "One."),
+            ("user", prompt),
+            ("assistant", [call]),
+            ("user", [result]),
+        ]
+        return {**request(MESSAGES)[1], "messages": [{"role": role, "content": content} for role, content in contents]}
+
+    async with serving({"m": [ScriptedModel(["Done.", "Done again."])]}) as gateway, asyncio.timeout(LIMIT_S):
+        assert (await gateway.post("/v1/messages", body("second")))[0] == 200
+        await sessions(gateway.store)
+        assert (await gateway.post("/v1/messages", body("edited")))[0] == 200
+        both = await sessions(gateway.store, 2)
+    assert {lines(session)[-1][1] for session in both} == {"Done.", "Done again."}
+
+
 async def test_a_failure_and_a_disconnected_client_are_recorded() -> None:
     model = WaitingModel()
     failing = ScriptedModel([Failed(ErrorCode.OVERLOADED, "busy", retryable=True)])

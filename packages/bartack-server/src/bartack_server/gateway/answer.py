@@ -65,15 +65,21 @@ async def _nothing(*_: object) -> None:
 class Outcome(Struct, kw_only=True):
     """What became of a request, for its log and its accounts. Filled in while the request is answered."""
 
-    upstream: str = ""
+    upstream: Upstream | None = None  # the last one that was asked
     session_id: str = ""
     attempts: int = 0
     error: Failed | None = None
-    usage: Usage | None = None
+    usage: Usage | None = None  # as the upstream reported it
+    spent: Usage | None = None  # the same, or an estimate if the answer did not come to its end
     report: LossReport = LossReport()  # what the upstream did not receive
     first_byte_s: float | None = None
     duration_s: float = 0.0
     is_abandoned: bool = False  # the client disconnected
+
+    @property
+    def upstream_name(self) -> str:
+        """The name of the upstream that was asked last."""
+        return "" if self.upstream is None else self.upstream.name
 
 
 class Answer(Response):
@@ -95,11 +101,12 @@ class Answer(Response):
     ) -> None:
         """`closing` is set when the server is about to stop. `earlier` messages come before those of the request.
 
-        `session_id` is where an agent answers. `reserve` is called before the first upstream is asked, and may refuse
-        the request with a `BartackError`.
+        `session_id` is where an agent answers. `reserve` is called before each upstream is asked, and may refuse the
+        request with a `BartackError`.
         """
         super().__init__()
         self._request = request
+        self._model_request: ModelRequest | None = None  # as it was read for the last upstream
         self._upstreams = upstreams
         self._environment = environment
         self._closing = closing
@@ -137,10 +144,22 @@ class Answer(Response):
                 task.cancel()
             sent, *_ = await asyncio.gather(sender, pump, *waiting, return_exceptions=True)
             self.outcome.duration_s = time.monotonic() - started_s
+            self.outcome.spent = self._spent()
             await self._record()
             await self._on_end(self.outcome)
         if isinstance(sent, Exception) and not isinstance(sent, OSError):
             raise sent  # the server logs it
+
+    def _spent(self) -> Usage | None:
+        """What the upstream will charge for. Most report it with the end of the answer, so that a client could have all
+        but the end of it for nothing."""
+        usage, assembler = self.outcome.usage, self._assembler
+        if assembler is None or assembler.status is AssemblyStatus.DONE or not self._has_begun:
+            return usage
+        output_tokens = message_tokens(assembler.snapshot())
+        if usage is None:
+            return Usage(0 if self._model_request is None else estimated_tokens(self._model_request), output_tokens)
+        return replace(usage, output_tokens=max(output_tokens, usage.output_tokens), total_tokens=-1, cost=None)
 
     async def _record(self) -> None:
         """Store the answer, or what there is of it."""
@@ -207,7 +226,7 @@ class Answer(Response):
             "content-type": media_type,
             "cache-control": "no-store",
             "x-accel-buffering": "no",
-            "x-bartack-upstream": outcome.upstream,
+            "x-bartack-upstream": outcome.upstream_name,
             "x-bartack-changes": str(len(outcome.report.losses)),
         }
         if outcome.error is not None and outcome.error.retry_after_ms is not None and not self._has_begun:
@@ -241,7 +260,7 @@ class Answer(Response):
 
     async def _ask(self, started_s: float) -> None:
         for upstream in self._candidates():
-            self.outcome.upstream = upstream.name
+            self.outcome.upstream = upstream
             self.outcome.attempts += 1
             self.outcome.error = None
             failed = await self._attempt(upstream, started_s)
@@ -314,8 +333,8 @@ class Answer(Response):
             self._conversation.begin(client_request)
             if request.format == RESPONSES:
                 self._response_id = self._response_id or self._conversation.new_response_id()
-        if self.outcome.attempts == 1:
-            await self._reserve(upstream, client_request)
+        await self._reserve(upstream, client_request)
+        self._model_request = client_request
         model_request = replace(
             client_request,
             config=replace(client_request.config, model_id=model_id),

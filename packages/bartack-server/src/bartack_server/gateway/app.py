@@ -70,19 +70,24 @@ class _Bill:
     def __init__(self, accounts: Accounts, key: GatewayKey) -> None:
         self._accounts = accounts
         self._key = key
-        self._reservation: tuple[Reservation, Upstream] | None = None
+        self._reservation: Reservation | None = None
+        self._is_counted = False
 
     async def reserve(self, upstream: Upstream, request: ModelRequest) -> None:
-        """Reserve the cost. Raises `ModelError` if a budget does not allow it."""
-        if self._key.has_budget:
-            tokens, limit = estimated_tokens(request), request.config.max_tokens
-            reservation = await self._accounts.reserve(self._key, upstream, tokens, limit)
-            self._reservation = None if reservation is None else (reservation, upstream)
+        """Reserve the cost, once for all upstreams. Raises `ModelError` if a limit of the key does not allow it."""
+        if not self._key.is_limited:
+            return
+        tokens, limit = estimated_tokens(request), request.config.max_tokens
+        if self._is_counted:
+            await self._accounts.price(self._key, upstream, Usage(tokens, 0))
+        else:
+            self._reservation = await self._accounts.reserve(self._key, upstream, tokens, limit)
+            self._is_counted = True
 
-    async def settle(self, usage: Usage | None) -> None:
+    async def settle(self, outcome: Outcome) -> None:
         """Replace the reservation by what was spent."""
-        if self._reservation is not None:
-            await self._accounts.settle(*self._reservation, usage)
+        if self._reservation is not None and outcome.upstream is not None:
+            await self._accounts.settle(self._reservation, outcome.upstream, outcome.spent)
 
 
 class GatewayApp(Starlette):
@@ -175,13 +180,12 @@ class GatewayApp(Starlette):
         data = await limited_body(request, _MAX_BODY)
         parsed = client_request(request.state.format, request, data)
         self._check(key, parsed.model)
-        self._keys.count(key)
         upstreams = self._upstreams.named(parsed.model)
         is_agent, name = isinstance(upstreams[0].model, AgentModel), parsed.session_key  # an agent has its own sessions
         bill = _Bill(self._accounts, key)
 
         async def end(outcome: Outcome) -> None:
-            await bill.settle(outcome.usage)
+            await bill.settle(outcome)
             if self._log is not None:
                 try:
                     self._log.write(self._environment.now(), key, parsed, outcome)

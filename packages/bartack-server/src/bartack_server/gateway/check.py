@@ -18,25 +18,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from bartack.models.guard import GuardedStream
 from bartack.models.scripted import ScriptedModel, ScriptedResponse
 from bartack.nouns.deltas import Delta, Failed, Start, TextDelta, ToolCallArgs, ToolCallEnd, ToolCallStart
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import assistant
 from bartack.nouns.parts import ToolCall
+from bartack.nouns.requests import ModelRequest
 from bartack.store.memory import MemoryStore
-from bartack_server.gateway.app import gateway
+from bartack_server.gateway.app import GatewayApp, gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of, new_secret
 from bartack_server.gateway.programs import settings_for
 
-__all__ = ["CHECKED", "Finding", "check_program"]
+__all__ = ["CHECKED", "Finding", "check_program", "output_of", "served", "set_up", "store_with_key"]
 
 _TIME_LIMIT_S = 180.0
 _MODEL = "checked"
 _MARKER = "ran.txt"
 _COMMAND = f"echo yes > {_MARKER}"
 _ANSWER = "All done."
+_LOST = "The connection was lost."
 
 
 class _Program(NamedTuple):
@@ -73,6 +77,25 @@ CHECKED: Mapping[str, _Program] = {
         {"GEMINI_CLI_TRUST_WORKSPACE": "true"},
         files={".gemini/settings.json": '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'},
     ),
+    "opencode": _Program(
+        ("opencode", "run", "Run the command."),
+        "bash",
+        {"command": _COMMAND, "description": "Mark"},
+        {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        settings_path=".config/opencode/opencode.json",
+    ),
+    "qwen": _Program(
+        ("qwen", "--auth-type", "openai", "--approval-mode", "yolo", "-p", "Run the command."),
+        "run_shell_command",
+        {"command": _COMMAND, "is_background": False},
+    ),
+    "pi": _Program(
+        ("pi", "-p", "--provider", "bartack", "--model", _MODEL, "Run the command."),
+        "bash",
+        {"command": _COMMAND},
+        {"PI_OFFLINE": "1"},
+        settings_path=".pi/agent/models.json",
+    ),
 }
 
 
@@ -98,7 +121,7 @@ async def check_program(program: str, path: str | None = None) -> list[Finding]:
         ToolCallStart("call_1", row.tool),
         ToolCallArgs("call_1", json_text(dict(row.arguments))),
         ToolCallEnd("call_1"),
-        Failed(ErrorCode.STREAM_TRUNCATED, "The connection was lost.", retryable=True),
+        Failed(ErrorCode.STREAM_TRUNCATED, _LOST, retryable=True),
     ]
     broken = await _run(program, executable, [cut, *[_ANSWER] * 8])
     return [
@@ -117,23 +140,33 @@ class _Outcome(NamedTuple):
     @property
     def is_noticed(self) -> bool:
         """Whether the program did not take what it got for an answer."""
-        return self.calls > 1 or "error" in self.output.lower()
+        return self.calls > 1 or "error" in self.output.lower() or _LOST in self.output
+
+
+class _CheckedModel(ScriptedModel):
+    """Plays the script to requests with tools only: programs also ask for titles, at any time."""
+
+    def respond(self, request: ModelRequest) -> GuardedStream:
+        if request.tools:
+            return super().respond(request)
+        return ScriptedModel(["A title"], model_id=_MODEL).respond(request)
 
 
 async def _run(program: str, executable: str, script: Sequence[ScriptedResponse]) -> _Outcome:
     row = CHECKED[program]
-    model = ScriptedModel(script, model_id=_MODEL)
+    model = _CheckedModel(script, model_id=_MODEL)
     with tempfile.TemporaryDirectory(prefix="bartack-check-") as folder:
         home, work = Path(folder, "home"), Path(folder, "work")
-        async with _served(model) as (url, key):
-            variables = _set_up(program, home, work, url, key)
-            output = await _output_of([executable, *row.words[1:]], variables, work)
+        store, key = await store_with_key()
+        async with served(gateway(default=[model], store=store)) as url:
+            variables = set_up(program, home, work, url=url, key=key)
+            output = await output_of([executable, *row.words[1:]], variables, work)
             has_run = await asyncio.to_thread((work / _MARKER).exists)
         return _Outcome(has_run, len(model.calls), output)
 
 
-def _set_up(program: str, home: Path, work: Path, url: str, key: str) -> dict[str, str]:
-    """Write the files that the program needs; returns its variables."""
+def set_up(program: str, home: Path, work: Path, *, url: str, key: str) -> dict[str, str]:
+    """Create a home with the settings of the program, and a folder to work in; returns its variables."""
     row = CHECKED[program]
     settings = settings_for(program, url=url, key=key, model=_MODEL)
     variables = {"HOME": str(home), "PATH": os.environ.get("PATH", ""), "BARTACK_GATEWAY_KEY": key, "CI": "1"}
@@ -151,18 +184,19 @@ def _set_up(program: str, home: Path, work: Path, url: str, key: str) -> dict[st
     return {**variables, **row.variables}
 
 
-async def _output_of(words: Sequence[str], variables: Mapping[str, str], folder: Path) -> str:
+async def output_of(words: Sequence[str], variables: Mapping[str, str], folder: Path, text: str = "") -> str:
+    """What a program prints until it ends; `text` is its input."""
     process = await asyncio.create_subprocess_exec(
         *words,
         env=dict(variables),
         cwd=folder,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
     try:
         async with asyncio.timeout(_TIME_LIMIT_S):
-            output, _ = await process.communicate()
+            output, _ = await process.communicate(text.encode())
     except TimeoutError:
         return f"{words[0]} did not end within {_TIME_LIMIT_S:g} s."
     finally:
@@ -172,19 +206,24 @@ async def _output_of(words: Sequence[str], variables: Mapping[str, str], folder:
     return output.decode("utf-8", "replace").strip()
 
 
-@asynccontextmanager
-async def _served(model: ScriptedModel) -> AsyncIterator[tuple[str, str]]:
-    """The URL of a gateway in this process, and a key for it."""
+async def store_with_key() -> tuple[MemoryStore, str]:
+    """A new store, and the secret of the only key in it."""
     store, secret = MemoryStore(), new_secret()
     await add_key(
         store, GatewayKey(id="check", name="check", digest=digest_of(secret), created=store.environment.now())
     )
-    app = gateway(default=[model], store=store)
+    return store, secret
+
+
+@asynccontextmanager
+async def served(app: GatewayApp, wrapped: ASGIApp | None = None) -> AsyncIterator[str]:
+    """The URL of a gateway in this process. `wrapped` is served in its place: the gateway inside of another app."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", ws="none", log_config=None, timeout_graceful_shutdown=5))
+    config = uvicorn.Config(wrapped or app, lifespan="on", ws="none", log_config=None, timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", secret
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         await app.drain()
         server.should_exit = True

@@ -21,7 +21,6 @@ from bartack.environment import Environment
 from bartack.nouns.entries import Custom, Entry
 from bartack.nouns.errors import Conflict, ErrorCode, ModelError, NotFound
 from bartack.store.session_store import RESERVED, SessionStore, next_entries
-from bartack_server.web.access import RateLimit
 
 __all__ = ["Budget", "GatewayKey", "KeyRing", "add_key", "all_keys", "digest_of", "new_secret", "revoke_key"]
 
@@ -55,6 +54,11 @@ class GatewayKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def has_budget(self) -> bool:
         """Whether spending is limited."""
         return self.day != Budget() or self.month != Budget()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether requests are counted."""
+        return self.has_budget or self.per_minute is not None
 
     def check(self, now: datetime) -> None:
         """Raises `ModelError` if the key has expired."""
@@ -111,7 +115,7 @@ async def _append(store: SessionStore, fact: Callable[[Iterable[GatewayKey]], Cu
             await store.append(KEYS, entries, tail.entry_id)
             return
         except Conflict as conflict:
-            if conflict.tail is None:
+            if conflict.tail in (None, tail.entry_id):  # not because of others
                 raise
 
 
@@ -144,7 +148,6 @@ class KeyRing:
     def __init__(self, keys: Iterable[GatewayKey] = (), environment: Environment | None = None) -> None:
         self._keys = {key.id: key for key in keys}
         self._environment = environment or Environment()
-        self._limits: dict[str, RateLimit] = {}
 
     @asynccontextmanager
     async def following(self, store: SessionStore) -> AsyncIterator[None]:
@@ -172,13 +175,3 @@ class KeyRing:
                     key.check(self._environment.now())
                     return key
         raise ModelError("The API key is not a key of this gateway.", code=ErrorCode.AUTHENTICATION)
-
-    def count(self, key: GatewayKey) -> None:
-        """Count a request. Raises `ModelError` if the key has been used too often."""
-        if key.per_minute is None:
-            return
-        limit = self._limits.setdefault(key.id, RateLimit(key.per_minute, key.per_minute / 60))
-        if limit.is_exceeded(key.id):
-            text = f"The gateway key {key.name!r} allows {key.per_minute} requests per minute."
-            delay_ms = -(-60_000 // key.per_minute)
-            raise ModelError(text, code=ErrorCode.RATE_LIMITED, retry_after_ms=delay_ms)

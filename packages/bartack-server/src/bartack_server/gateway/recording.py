@@ -211,7 +211,7 @@ class Conversation:
             try:
                 return (await store.append(self.session_id, entries, tail.entry_id)).entry_id
             except Conflict as conflict:
-                if conflict.tail is None:
+                if conflict.tail in (None, tail.entry_id):  # not because of others
                     raise
 
     def _header(self, messages: Sequence[Message], *, is_side: bool) -> SessionHeader:

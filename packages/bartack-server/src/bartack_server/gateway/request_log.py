@@ -36,7 +36,7 @@ class RequestLog:
             "key": key.name,
             "client": request.format,
             "model": request.model[:200],
-            "upstream": outcome.upstream,
+            "upstream": outcome.upstream_name,
             "attempts": outcome.attempts,
             "status": "abandoned" if outcome.is_abandoned else "done" if error is None else str(error.error_code),
             "message": None if error is None else error.message[:500],

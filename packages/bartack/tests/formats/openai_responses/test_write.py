@@ -114,7 +114,7 @@ def test_the_complete_sequence_of_an_answer() -> None:
             "type": "message",
             "status": "completed",
             "role": "assistant",
-            "content": [{"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}],
+            "content": [{"type": "output_text", "text": "Hi", "annotations": []}],
         },
         {
             "id": "fc_1_2",

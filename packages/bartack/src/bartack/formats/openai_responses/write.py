@@ -267,7 +267,7 @@ class ResponsesWriter(ResponseWriter):
 
 
 def _output_text(text: str, annotations: list[Any]) -> Item:
-    return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
+    return {"type": "output_text", "text": text, "annotations": annotations}
 
 
 def _counts(usage: Usage) -> Json:
