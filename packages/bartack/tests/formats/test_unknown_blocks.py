@@ -308,3 +308,22 @@ def test_a_repeated_item_id_is_reported() -> None:
     body = {"model": "gpt-5", "input": [prompt, answer, prompt, answer, prompt]}
     encoded = encode("openai-responses", read_request("openai-responses", body))
     assert [(loss.where, loss.what) for loss in encoded.report.losses] == [("messages[3].parts[0]", "item id")]
+
+
+# -- Chat Completions
+
+
+def test_pieces_of_content_go_back_in_their_places() -> None:
+    """Mistral's references to sources."""
+    content = [
+        {"type": "text", "text": "a"},
+        {"type": "reference", "reference_ids": [1]},
+        {"type": "text", "text": "b"},
+    ]
+    stream = [
+        *({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": [piece]}}]} for piece in content),
+        {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    encoded = sent_back("openai-chat", stream, "mistral-large", provider="mistral")
+    assert encoded.body["messages"][1] == {"role": "assistant", "content": content}
+    assert encoded.report.losses == ()
