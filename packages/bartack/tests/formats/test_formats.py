@@ -101,7 +101,7 @@ def test_the_history_is_repaired_and_every_change_of_content_is_reported() -> No
 def test_text_that_the_user_or_the_assistant_never_wrote_is_reported() -> None:
     history = [user("hi"), assistant(ToolCall("call_1", "read", {})), user("and?")]
     history += [tool_message(ToolResult("call_1", "x")), assistant("done")]
-    report = chat(*history, provider="mistral").report
+    report = chat(*history, provider="perplexity").report
     losses = [(loss.action, loss.where) for loss in report.losses]
     assert losses == [("added", "history[2]"), ("moved", "history[3]"), ("added", "history[4]")]
     assert CONTINUE_PROMPT in report.losses[2].what
@@ -116,9 +116,11 @@ def test_a_provider_may_be_stricter_than_its_format() -> None:
     ]
     roles = [message["role"] for message in chat(*history).body["messages"]]
     assert roles == ["user", "assistant", "tool", "user"]
-    bridged = chat(*history, provider="mistral").body["messages"]
+    bridged = chat(*history, provider="perplexity").body["messages"]
     assert [message["role"] for message in bridged] == ["user", "assistant", "tool", "assistant", "user"]
-    assert len(bridged[1]["tool_calls"][0]["id"]) == 9
+    mistral = chat(*history, provider="mistral").body["messages"]
+    assert [message["role"] for message in mistral] == ["user", "assistant", "tool", "user"]  # nothing is invented
+    assert len(mistral[1]["tool_calls"][0]["id"]) == 9
 
 
 def test_a_caller_may_override_the_rules() -> None:

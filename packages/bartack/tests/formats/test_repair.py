@@ -461,11 +461,12 @@ def test_a_paused_answer_stays_last_if_the_provider_continues_it() -> None:
 @pytest.mark.parametrize("speaker", [user("stop"), system("stop")])
 def test_an_assistant_message_is_inserted_after_results_if_required(speaker: Message) -> None:
     ended = (assistant(call("abcdefghi")), tool_message(result("abcdefghi")))
-    repaired = repair([user("x"), *ended, speaker, user("y")], MISTRAL)
+    rules = replace(LENIENT, allows_user_after_tool=False)
+    repaired = repair([user("x"), *ended, speaker, user("y")], rules)
     bridge = Message("assistant", (Text(RESULTS_RECEIVED, synthetic=True),))
     assert repaired.messages == (user("x"), *ended, bridge, speaker, user("y"))
     assert only_note(repaired).index == 3
-    assert repair([user("x"), *ended], MISTRAL).notes == ()
+    assert repair([user("x"), *ended], rules).notes == ()
 
 
 def test_a_tool_name_that_is_not_accepted_is_renamed() -> None:

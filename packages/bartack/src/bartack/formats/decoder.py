@@ -8,7 +8,7 @@ framing, how to read one event, and what the end of the bytes means.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,7 +18,7 @@ from bartack.formats.framing import FRAMINGS, Frame, FramingFault, FramingName
 from bartack.nouns.deltas import Delta
 from bartack.nouns.errors import ErrorCode
 
-__all__ = ["UNREADABLE", "Decoder", "event_type"]
+__all__ = ["UNREADABLE", "Decoder", "event_type", "joined_pieces"]
 
 # What msgspec raises for bytes that are not JSON of the type, not UTF-8, or nested too deeply.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -89,6 +89,13 @@ class Decoder(ABC):
         """Read a frame that another decoder unwrapped, into the emitter that both share."""
         self._read_all([frame], ErrorCode.STREAM_MALFORMED)
 
+    def plain_json(self, frame: Frame) -> Any:
+        """The payload of a frame whose event was read, with the fields that the format does not declare."""
+        try:
+            return msgspec.json.decode(frame.data)
+        except UNREADABLE:  # half a surrogate pair
+            return json.loads(frame.data, object_pairs_hook=_with_whole_keys)
+
     def truncated(self, missing: str) -> None:
         """Fail because the stream ended without its provider's terminal signal (D-3.5)."""
         self.out.fail(ErrorCode.STREAM_TRUNCATED, f"The stream ended before {missing}.")
@@ -142,6 +149,29 @@ class Decoder(ABC):
             return None
         self.out.join_surrogates()
         return event
+
+
+def joined_pieces(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The object that a server sent in pieces, of a type that is unknown here.
+
+    Texts and lists are joined, objects merged in the same way; of other values the last one holds.
+    """
+    values: dict[str, list[Any]] = {}
+    for piece in pieces:
+        for name, value in piece.items():
+            values.setdefault(name, []).append(value)
+    return {name: _joined([value for value in parts if value is not None]) for name, parts in values.items()}
+
+
+def _joined(values: list[Any]) -> Any:
+    kinds = {type(value) for value in values}
+    if kinds == {str}:
+        return "".join(values)
+    if kinds == {list}:
+        return [item for value in values for item in value]
+    if kinds == {dict}:
+        return joined_pieces(values)
+    return values[-1] if values else None
 
 
 def _finite(text: str) -> float:

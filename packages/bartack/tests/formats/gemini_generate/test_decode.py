@@ -93,7 +93,7 @@ def test_garbage_before_the_finish_reason_is_an_error() -> None:
 
 def test_nulls_and_unknown_fields_are_ignored() -> None:
     odd: Json = {"candidates": [{"content": None, "finishReason": None, "new": 1}], "usageMetadata": None, "x": {}}
-    assert deltas_of(odd, chunk({"novelty": {}}, {"text": None}), STOP)[1:] == [Done("stop", raw_finish_reason="STOP")]
+    assert deltas_of(odd, chunk({"text": None}), STOP)[1:] == [Done("stop", raw_finish_reason="STOP")]
 
 
 def test_only_the_first_candidate_is_read() -> None:

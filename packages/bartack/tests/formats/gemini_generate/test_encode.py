@@ -114,7 +114,7 @@ def test_signatures_are_sent_back_on_their_parts_and_metadata_is_not() -> None:
         Text("a", continuation=own(groundingMetadata={"x": 1})),
         Text("", continuation=own(thoughtSignature="s")),
     )
-    assert contents(user("hi"), message)[1]["parts"] == [
+    assert contents(user("hi"), message, lost=1)[1]["parts"] == [
         {"text": "hm", "thought": True},
         {"text": "a"},
         {"text": "", "thoughtSignature": "s"},

@@ -526,9 +526,9 @@ def test_content_may_be_a_list_of_thinking_and_text() -> None:
     source = {"type": "reference", "reference_ids": [1]}
     texts = [[{"type": "text", "text": "Ye"}, {"type": "text", "text": "s"}, {"type": "text"}, source, "odd"], "!"]
     message = message_of(*[chunk({"content": content}) for content in thinking + texts], STOP)
-    assert [part.text for part in message.parts if isinstance(part, Thinking | Text)] == ["Hmm", "Yes!"]
+    assert [part.text for part in message.parts if isinstance(part, Thinking | Text)] == ["Hmm", "Yes", "", "!"]
     assert data_of(message.parts[0]) == {"field": "content", "chunk": {"closed": True}}
-    assert data_of(message.parts[1]) == {"chunks": [source, "odd"]}
+    assert data_of(message.parts[2]) == {"content": source}
 
 
 def test_a_thinking_piece_without_text_is_ignored_before_any_thinking() -> None:

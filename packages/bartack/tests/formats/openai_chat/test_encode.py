@@ -238,8 +238,13 @@ def test_refusals_annotations_and_speech_are_sent_back() -> None:
     assert sent(assistant(spoken)) == [{"role": "assistant", "content": None, "audio": {"id": "audio_1"}}]
     noted = assistant(Text("Hi", continuation=kept("openrouter", annotations=[{"type": "file"}])))
     assert sent(noted, provider="openrouter")[0]["annotations"] == [{"type": "file"}]
-    answer = assistant(Text("Hi", continuation=kept("perplexity", citations=["https://a"])))
-    assert sent(answer, provider="perplexity") == [{"role": "assistant", "content": "Hi"}]
+
+
+def test_sources_that_no_request_has_a_place_for_are_reported() -> None:
+    sources: Json = {"citations": ["https://a"], "search_results": [{"url": "https://a"}], "annotations": [{}]}
+    body, losses = encoded(assistant(Text("Hi", continuation=kept("perplexity", **sources))), provider="perplexity")
+    assert body["messages"] == [{"role": "assistant", "content": "Hi"}]
+    assert losses == [f"messages[0].parts[0]: {name}" for name in ("annotations", "citations", "search results")]
 
 
 # -- calls and results
@@ -316,8 +321,8 @@ def test_images_in_results_follow_in_a_user_message() -> None:
     assert body["messages"] == [*expected, {"role": "user", "content": pieces}]
     assert losses == moved
     bridge = {"role": "assistant", "content": RESULTS_RECEIVED}
-    body, losses = encoded(results, user("?"), provider="mistral")
-    followed = [*expected, bridge, {"role": "user", "content": pieces}, {"role": "user", "content": "?"}]
+    body, losses = encoded(results, user("?"), provider="perplexity")
+    followed = [*expected, bridge, {"role": "user", "content": [*pieces, {"type": "text", "text": "?"}]}]
     assert body["messages"] == followed
     added = f"messages[0].parts[0]: the assistant text {RESULTS_RECEIVED!r}"
     assert losses == [moved[0], added, moved[1]]

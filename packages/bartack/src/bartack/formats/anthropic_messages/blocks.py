@@ -118,10 +118,10 @@ class BlockWriter:
             self._losses.add(where, "place of a tool result", "the message has no such call")
             return []
         if data.get(Keys.TYPE) == "redacted_thinking" and Keys.DATA in data:
-            return [{"type": "redacted_thinking", "data": data[Keys.DATA]}]
+            return [{"type": "redacted_thinking", "data": data[Keys.DATA], **_fields(data)}]
         if Keys.SIGNATURE in data:
             return [{"type": "thinking", "thinking": part.text, "signature": data[Keys.SIGNATURE], **_fields(data)}]
-        if part.text:
+        if part.text or _fields(data):
             self._losses.add(where, "thinking", "it has no signature")
         return []
 

@@ -13,7 +13,8 @@ How blocks become parts (the cases named here are in recordings/anthropic-messag
   (pydantic-ai--test_anthropic-test_anthropic_text_editor_code_execution_tool_stream--0-fe7f63) or inside each other
   (ai--anthropic-web-fetch-tool-20260209.1--0-cf948f).
 - Everything without a counterpart in our parts (`redacted_thinking`, `compaction`, files in a container, a result whose
-  call is in an earlier message, future block types) is an empty thinking part that carries the block.
+  call is in an earlier message, future block types) is an empty thinking part that carries the block, with what its
+  deltas added to it. Fields and deltas of other blocks that are unknown here are kept with the part.
 - The `container` in which the provider ran its tools is only known after the last block. It is attached to the last
   part; the end of a call is therefore delayed until something follows it.
 
@@ -36,8 +37,8 @@ from bartack.formats.anthropic_messages.events import (
     readable_result,
     usage_of,
 )
-from bartack.formats.body_values import text_of
-from bartack.formats.decoder import Decoder, event_type
+from bartack.formats.body_values import parsed_object, text_of
+from bartack.formats.decoder import Decoder, event_type, joined_pieces
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason
 from bartack.nouns.json_values import json_text
@@ -57,6 +58,9 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "compaction": "pause",  # the turn continues once the compaction block has been sent back
 }
 _CALL_KEYS = frozenset(("type", "id", "name", "input"))
+# Fields that parts represent, or that have a key of their own in the continuation data.
+_TEXT_KEYS = frozenset(("type", "text", "thinking", "signature", "data", "citations"))
+_KNOWN_DELTAS = frozenset(("text_delta", "thinking_delta", "signature_delta", "citations_delta"))
 _NO_INDEX = float("nan")  # equal to no index
 
 
@@ -77,10 +81,11 @@ class AnthropicMessages(Decoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        # The text, thinking or compaction block that is open.
+        # The block that is open, unless it is a call or a result.
         self._current: int | None = None
-        self._block: dict[str, Any] = {}  # the block of its start event
-        self._pieces: dict[str, list[str]] = {}  # the pieces of fields that are needed whole
+        self._kind = ""
+        self._block: list[dict[str, Any]] = []  # the block of its start event, and deltas that are unknown here
+        self._signature: list[str] = []
         self._citations: list[Any] = []
         self._new_part = False
         self._last_kind = ""  # the kind of the last part that was emitted
@@ -134,7 +139,9 @@ class AnthropicMessages(Decoder):
             return
         kind = delta.type
         if index == self._current:
-            if kind == "text_delta":
+            if self._kind not in ("text", "thinking") or kind not in _KNOWN_DELTAS:
+                self._collect_unknown(frame)
+            elif kind == "text_delta":
                 self._emit_text(delta.text)
             elif kind == "thinking_delta":
                 self._emit_thinking(delta.thinking)
@@ -172,11 +179,16 @@ class AnthropicMessages(Decoder):
     def _collect(self, delta: BlockDelta, frame: Frame) -> None:
         if delta.citation is not None and self._pending.can_keep(delta.citation):
             self._citations.append(delta.citation)
-        for name in ("signature", "content", "encrypted_content"):
-            piece = getattr(delta, name)
-            if piece:
-                self._pieces.setdefault(name, []).append(piece)
+        if delta.signature:
+            self._signature.append(delta.signature)
         self._pending.hold(len(frame.data))
+
+    def _collect_unknown(self, frame: Frame) -> None:
+        """Keep a delta that adds to a block in a way that is unknown here."""
+        piece = {name: value for name, value in self.plain_json(frame)["delta"].items() if name != "type"}
+        if self._pending.can_keep(piece):
+            self._block.append(piece)
+            self._pending.hold(len(frame.data))
 
     def _wait(self, index: int, event: Event, frame: Frame) -> None:
         self._waiting.setdefault(index, []).append((event, frame))
@@ -207,20 +219,19 @@ class AnthropicMessages(Decoder):
         self._args_index = _NO_INDEX
         self._end_call()
         kind = text_of(block, "type")
-        if kind in ("text", "thinking", "compaction"):
-            self._current, self._block = index, block
-            self._new_part = self._last_kind == kind
-            self._emit_text(text_of(block, "text"))
-            self._emit_thinking(text_of(block, "thinking"))
-            self._last_opened = index
-        elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+        if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             self._open_call(index, block, kind)
         elif kind.endswith("_tool_result"):
             self._read_result(block)
         elif kind == "redacted_thinking":
-            self._carry({Keys.TYPE: kind, Keys.DATA: text_of(block, "data")})
+            self._carry({Keys.TYPE: kind, Keys.DATA: text_of(block, "data"), **_unknown_fields(block)})
         elif kind:
-            self._carry({Keys.BLOCK: block})
+            self._current, self._kind, self._block = index, kind, [block]
+            self._last_opened = index
+            if kind in ("text", "thinking"):
+                self._new_part = self._last_kind == kind
+                self._emit_text(text_of(block, "text"))
+                self._emit_thinking(text_of(block, "thinking"))
 
     def _open_call(self, index: int, block: dict[str, Any], kind: str) -> None:
         self._emit_whole_input(index)
@@ -284,25 +295,24 @@ class AnthropicMessages(Decoder):
             self.out.call_args(self._keys[index], self._inputs.pop(index))
 
     def _close_current(self) -> None:
-        block, complete = self._block, {name: "".join(pieces) for name, pieces in self._pieces.items()}
+        block, signature, citations = joined_pieces(self._block), "".join(self._signature), self._citations
         self._current, self._text_index = None, _NO_INDEX
-        self._pieces = {}
-        if block["type"] == "compaction":
-            self._carry({Keys.BLOCK: {**block, **complete}})
-        elif block["type"] == "thinking":
-            signature = text_of(block, "signature") + complete.get("signature", "")
-            if signature:
-                self.out.thinking("", new_part=self._new_part, continuation={Keys.SIGNATURE: signature})
-                self._last_kind = "thinking"
+        self._block, self._signature, self._citations = [], [], []
+        if self._kind not in ("text", "thinking"):
+            self._carry({Keys.BLOCK: _with_whole_input(block)})
+            return
+        data = _unknown_fields(block)
+        if self._kind == "thinking":
+            data |= _filled(Keys.SIGNATURE, text_of(block, "signature") + signature)
         else:
             opening_citations = block.get("citations")
-            citations = (
-                [*opening_citations, *self._citations] if isinstance(opening_citations, list) else self._citations
+            data |= _filled(
+                Keys.CITATIONS, [*(opening_citations if isinstance(opening_citations, list) else ()), *citations]
             )
-            self._citations = []
-            if citations:
-                self.out.text("", new_part=self._new_part, continuation={Keys.CITATIONS: citations})
-                self._last_kind = "text"
+        if data:
+            emit = self.out.thinking if self._kind == "thinking" else self.out.text
+            emit("", new_part=self._new_part, continuation=data)
+            self._last_kind = self._kind
 
     def _read_waiting(self) -> None:
         """Read the events that waited for the block that has just ended, one block after another."""
@@ -389,6 +399,22 @@ class AnthropicMessages(Decoder):
 
     def _skip(self, event: Event, frame: Frame) -> None:
         pass
+
+
+def _unknown_fields(block: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in block.items() if name not in _TEXT_KEYS and value is not None}
+
+
+def _with_whole_input(block: dict[str, Any]) -> dict[str, Any]:
+    """A block whose input, if it arrived as pieces of JSON text, is the object."""
+    input = parsed_object(text_of(block, "partial_json"))
+    if input is None:
+        return block
+    return {**{name: value for name, value in block.items() if name != "partial_json"}, "input": input}
+
+
+def _filled(name: str, value: Any) -> dict[str, Any]:
+    return {name: value} if value else {}
 
 
 _EVENTS: dict[str, Callable[[AnthropicMessages, Event, Frame], None]] = {

@@ -97,8 +97,6 @@ class BlockDelta(msgspec.Struct, gc=False):
     thinking: str | None = None
     signature: str | None = None
     citation: dict[str, Any] | None = None
-    content: str | None = None
-    encrypted_content: str | None = None
     stop_reason: str | None = None
     container: dict[str, Any] | None = None
 

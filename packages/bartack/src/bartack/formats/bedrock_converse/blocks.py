@@ -135,7 +135,7 @@ class BlockWriter:
         is_same_family = origin == "" or family_of(origin) == family_of(self._model_id)
         is_provider_call = part.executed_by == "provider"
         if is_provider_call and (data.get(Keys.TYPE) != SERVER_TOOL or not is_same_family):
-            self._losses.add(where, f"call of {part.tool_name}", "it was executed elsewhere, or generated an image")
+            self._losses.add(where, f"call of {part.tool_name}", _why_not_sent(part, is_same_family))
             return []
         if part.raw_args_text is not None:
             self._losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
@@ -146,6 +146,7 @@ class BlockWriter:
             call = {**data[Keys.BLOCK]["toolUse"], "toolUseId": call_id}
         elif is_provider_call:
             call["type"] = SERVER_TOOL
+        call = {**data.get(Keys.CALL, {}), **call}
         result = [{"toolResult": {**data[Keys.RESULT], "toolUseId": call_id}}] if Keys.RESULT in data else []
         return [{"toolUse": call}, *result]
 
@@ -205,6 +206,15 @@ class BlockWriter:
             name = f"{base} ({number})"
         self._document_names.add(name)
         return name
+
+
+def _why_not_sent(call: ToolCall, is_same_family: bool) -> str:
+    """The reason why a call that a provider executed is left out."""
+    if not is_same_family:
+        return "a model of another family executed it"
+    if call.continuation is None and call.result is not None and isinstance(call.result.content, tuple):
+        return "only the user may send images"  # API reference: Message
+    return "another provider executed it"
 
 
 def _text(text: str, data: Json) -> list[Json]:

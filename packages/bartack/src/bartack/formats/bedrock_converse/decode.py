@@ -12,6 +12,7 @@ How blocks become parts:
   block arrives, which is kept readable in the result and raw in the continuation data
   (recordings/bedrock-converse/pydantic-ai--test_bedrock-test_bedrock_model_code_execution_tool_stream--0-f109eb).
 - A generated image is a call of the provider tool ``image_output``. No recording has one.
+- A block of an unknown kind is an empty thinking part that carries what its start and its deltas add up to.
 
 Recorded streams never interleave blocks. If blocks do overlap, a later one waits until the earlier one has ended, so
 that no text is split; arguments have keys of their own and need not wait.
@@ -28,6 +29,7 @@ from bartack.formats.bedrock_converse.events import (
     BlockDelta,
     Event,
     Keys,
+    Reasoning,
     ToolUse,
     Wrapped,
     joined_base64,
@@ -36,7 +38,7 @@ from bartack.formats.bedrock_converse.events import (
     usage_of,
 )
 from bartack.formats.body_values import text_of
-from bartack.formats.decoder import Decoder
+from bartack.formats.decoder import Decoder, joined_pieces
 from bartack.formats.framing import Frame, FramingName
 from bartack.nouns.deltas import FinishReason
 from bartack.nouns.parts import Image, ToolContent
@@ -54,6 +56,8 @@ _FINISH: dict[str, FinishReason] = {
     "content_filtered": "content_filter",
 }
 _NO_BLOCK = -1
+_CALL_FIELDS = frozenset(("toolUseId", "name", "type", "input"))
+_EMPTY, _NO_REASONING = BlockDelta(), Reasoning()
 
 
 class BedrockConverse(Decoder):
@@ -72,6 +76,7 @@ class BedrockConverse(Decoder):
         self._signature: list[str] = []
         self._redacted: list[str] = []
         self._citations: list[dict[str, Any]] = []
+        self._reasoning_fields: list[dict[str, Any]] = []
         self._waiting: dict[int, list[tuple[str, Event, Frame]]] = {}  # events of overlapping blocks, by index
         self._calls: dict[int, int] = {}  # index -> the key of the last call opened under it
         self._made_keys = 0
@@ -79,6 +84,7 @@ class BedrockConverse(Decoder):
         self._unanswered: dict[str, int] = {}  # id of a provider call without a result -> key
         self._results: dict[int, dict[str, Any]] = {}  # index -> the `toolResult` block so far
         self._images: dict[int, tuple[str, list[dict[str, Any]]]] = {}  # index -> format and the deltas so far
+        self._unknown: dict[int, list[dict[str, Any]]] = {}  # index -> the pieces so far of a block of an unknown kind
 
     def read(self, event: Event, frame: Frame) -> None:
         name = frame.event
@@ -142,6 +148,8 @@ class BedrockConverse(Decoder):
             self._collect(self._results[index]["content"], delta.tool_result or [], frame)
         elif index in self._images:
             self._collect(self._images[index][1], [delta.image or {}], frame)
+        elif index in self._unknown or delta == _EMPTY:
+            self._collect_unknown(index, self._payload("contentBlockDelta", frame)["delta"], frame)
         elif delta.tool_use is None:  # arguments without an open call are ignored
             self._current, self._is_fresh = index, True
             self._write(delta, frame)
@@ -162,8 +170,13 @@ class BedrockConverse(Decoder):
             if piece.redacted_content:
                 self._redacted.append(piece.redacted_content)
                 self._pending.hold(len(frame.data))
+            if piece == _NO_REASONING:
+                fields = self._payload("contentBlockDelta", frame)["delta"]["reasoningContent"]
+                self._collect(self._reasoning_fields, [fields], frame)
         elif delta.citation is not None:
             self._collect(self._citations, [delta.citation], frame)
+        else:
+            self._collect_unknown(self._current, self._payload("contentBlockDelta", frame)["delta"], frame)
 
     def _emit(self, kind: str, piece: str, continuation: dict[str, Any] | None = None) -> None:
         if piece or continuation:
@@ -177,6 +190,17 @@ class BedrockConverse(Decoder):
             gathered += pieces
             self._pending.hold(len(frame.data))
 
+    def _collect_unknown(self, index: int, piece: dict[str, Any], frame: Frame) -> None:
+        fields = {name: value for name, value in piece.items() if value is not None}
+        if fields:
+            self._collect(self._unknown.setdefault(index, []), [fields], frame)
+
+    def _payload(self, name: str, frame: Frame) -> dict[str, Any]:
+        """The event of a frame, with the fields that `Event` does not declare."""
+        event: dict[str, Any] = self.plain_json(frame)
+        inner = event.get(name)
+        return inner if isinstance(inner, dict) else event
+
     # -- blocks
 
     def _read_block_start(self, event: Event, frame: Frame) -> None:
@@ -188,23 +212,30 @@ class BedrockConverse(Decoder):
         if start is None:
             return
         if start.tool_use is not None:
-            self._open_call(index, start.tool_use)
+            self._open_call(index, start.tool_use, frame)
         elif start.tool_result is not None:
             if self._pending.can_keep(start.tool_result):
                 self._results[index] = {**start.tool_result, "content": []}
         elif start.image is not None:
             self._images[index] = (start.image.format or "png", [])
             self.out.open_call(self._new_key(index), "image_output", executed_by="provider")
+        else:
+            self._collect_unknown(index, self._payload("contentBlockStart", frame)["start"], frame)
 
-    def _open_call(self, index: int, tool: ToolUse) -> None:
+    def _open_call(self, index: int, tool: ToolUse, frame: Frame) -> None:
         is_provider_call = tool.type == SERVER_TOOL
+        data: dict[str, Any] = {Keys.TYPE: SERVER_TOOL} if is_provider_call else {}
+        start = self._payload("contentBlockStart", frame)["start"]["toolUse"]
+        fields = {name: value for name, value in start.items() if name not in _CALL_FIELDS}
+        if fields and self._pending.can_keep(fields):
+            data[Keys.CALL] = fields
         key = self._new_key(index)
         self.out.open_call(
             key,
             tool.name or "",
             provider_id=tool.tool_use_id,
             executed_by="provider" if is_provider_call else "client",
-            continuation={Keys.TYPE: SERVER_TOOL} if is_provider_call else None,
+            continuation=data or None,
         )
         if is_provider_call:
             self._unanswered[tool.tool_use_id or ""] = key
@@ -236,6 +267,14 @@ class BedrockConverse(Decoder):
             self._finish_result(self._results.pop(index))
         elif index in self._images:
             self._finish_image(index)
+        else:
+            self._finish_unknown(index)
+
+    def _finish_unknown(self, index: int) -> None:
+        pieces = self._unknown.pop(index, [])
+        if pieces:
+            self._is_fresh = True
+            self._emit("thinking", "", {Keys.BLOCK: joined_pieces(pieces)})
 
     def _finish_result(self, block: dict[str, Any]) -> None:
         call = self._unanswered.pop(text_of(block, "toolUseId"), None)
@@ -258,17 +297,19 @@ class BedrockConverse(Decoder):
 
     def _close_current(self) -> None:
         """End the block: attach what applies to all of it to its last delta."""
-        self._current = _NO_BLOCK
+        index, self._current = self._current, _NO_BLOCK
         if self._redacted:
             self._emit("thinking", "", {Keys.REDACTED: joined_base64(self._redacted)})
         elif self._is_reasoning:
             signature = "".join(self._signature)
             # Even empty, it marks the reasoning as this model's own, which may be sent back to it.
-            self._emit("thinking", "", {Keys.REASONING: {"signature": signature} if signature else {}})
+            fields = {**joined_pieces(self._reasoning_fields), **({"signature": signature} if signature else {})}
+            self._emit("thinking", "", {Keys.REASONING: fields})
         if self._citations:
             self._emit("text", "", {Keys.CITATIONS: self._citations})
         self._is_reasoning = False
-        self._signature, self._redacted, self._citations = [], [], []
+        self._signature, self._redacted, self._citations, self._reasoning_fields = [], [], [], []
+        self._finish_unknown(index)
 
     def _wait(self, name: str, event: Event, frame: Frame) -> None:
         self._waiting.setdefault(event.content_block_index or 0, []).append((name, event, frame))
@@ -293,6 +334,8 @@ class BedrockConverse(Decoder):
             self._finish_result(self._results.pop(index))
         for index in list(self._images):
             self._finish_image(index)
+        for index in list(self._unknown):
+            self._finish_unknown(index)
 
     # -- the message
 

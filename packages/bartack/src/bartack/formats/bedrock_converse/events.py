@@ -21,6 +21,7 @@ __all__ = [
     "Event",
     "Kept",
     "Keys",
+    "Reasoning",
     "ToolUse",
     "Wrapped",
     "joined_base64",
@@ -36,6 +37,7 @@ class Keys:
     """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
 
     BLOCK = "block"  # a whole block that no part can represent
+    CALL = "toolUse"  # the fields of a call that no part has
     CACHE_POINT = "cachePoint"  # a cache point that follows the part
     CITATIONS = "citations"
     REASONING = "reasoningText"  # the fields of reasoning besides its text: the signature, if there is one
@@ -62,6 +64,7 @@ class Kept(TypedDict, total=False):
     callId: str
     reasoningText: dict[str, Any]
     redactedContent: str
+    toolUse: dict[str, Any]
     toolResult: dict[str, Any]
     role: str
     type: str

@@ -2,7 +2,7 @@
 
 from bartack.formats.format import ALL_FEATURES, Format, HistoryRules
 from bartack.formats.gemini_generate.decode import GeminiGenerate
-from bartack.formats.gemini_generate.encode import encode
+from bartack.formats.gemini_generate.encode import carries, encode
 from bartack.formats.gemini_generate.hosted_tools import HOSTED
 from bartack.formats.gemini_generate.read import read_request
 from bartack.formats.gemini_generate.write import GenerateWriter
@@ -13,6 +13,7 @@ FORMAT = Format(
     hosted=HOSTED,
     decoder=GeminiGenerate,
     encode=encode,
+    carries=carries,
     read_request=read_request,
     writer=GenerateWriter,
     streams=None,

@@ -16,6 +16,7 @@ from bartack.nouns.parts import ToolContent
 __all__ = [
     "CALL_RESULTS",
     "FINISH",
+    "TEXT_METADATA",
     "UNSPECIFIED",
     "Call",
     "Candidate",
@@ -28,6 +29,13 @@ __all__ = [
     "readable_result",
     "usage_of",
 ]
+
+# Metadata of an answer that refer to its text. No request has a place for them.
+TEXT_METADATA = {
+    "groundingMetadata": "grounding_metadata",
+    "citationMetadata": "citation_metadata",
+    "urlContextMetadata": "url_context_metadata",
+}
 
 # The calls that Google executes, and their results.
 CALL_RESULTS = {"executableCode": "codeExecutionResult", "toolCall": "toolResponse"}
@@ -64,7 +72,7 @@ class Keys:
     SIGNATURE = "thoughtSignature"
     THOUGHT = "thought"  # marks thoughts as Gemini's own, which it accepts back
     GEMINI_ID = "id"  # the id that Gemini gave to a call
-    PART = "part"  # a call that Google executed, whole, or generated media without their data
+    PART = "part"  # a call that Google executed, whole; generated media without their data; a part of an unknown kind
     RESULT_PART = "resultPart"  # the result of such a call, whole
     BESIDE = "beside"  # marks media that a client sent after the response to a call, not inside it
 
@@ -100,6 +108,10 @@ class Part(msgspec.Struct, gc=False, rename="camel"):
     tool_response: dict[str, Any] | None = None
     inline_data: dict[str, Any] | None = None
     file_data: dict[str, Any] | None = None
+    # Fields beside the content.
+    part_metadata: Any = None
+    media_resolution: Any = None
+    video_metadata: Any = None
 
 
 class _Content(msgspec.Struct, gc=False, rename="camel"):

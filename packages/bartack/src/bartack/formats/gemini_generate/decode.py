@@ -13,6 +13,7 @@ How Gemini's parts become ours (the cases named here are in recordings/gemini-ge
   arrives; both parts are kept whole, since both have to be sent back.
 - `inlineData` and `fileData` are generated media: a call executed by the provider whose result is the image or file.
 - Grounding and citations refer to the text: they are continuation data of the last text part.
+- A part of an unknown kind is an empty text that carries it.
 """
 
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ from bartack.formats.gemini import generated_media, media_tool, refuse
 from bartack.formats.gemini_generate.chunks import (
     CALL_RESULTS,
     FINISH,
+    TEXT_METADATA,
     UNSPECIFIED,
     Call,
     Candidate,
@@ -43,11 +45,17 @@ from bartack.nouns.json_values import json_text
 
 __all__ = ["GeminiGenerate"]
 
-_TEXT_METADATA = {
-    "groundingMetadata": "grounding_metadata",
-    "citationMetadata": "citation_metadata",
-    "urlContextMetadata": "url_context_metadata",
+_BESIDE_CONTENT = {
+    Keys.SIGNATURE: "thought_signature",
+    "partMetadata": "part_metadata",
+    "mediaResolution": "media_resolution",
+    "videoMetadata": "video_metadata",
 }
+_FIELDS = {"text", "thought", *_BESIDE_CONTENT}
+_CONTENT = (
+    *("function_call", "executable_code", "code_execution_result", "tool_call", "tool_response"),
+    *("inline_data", "file_data"),
+)
 
 
 class GeminiGenerate(Decoder):
@@ -71,9 +79,9 @@ class GeminiGenerate(Decoder):
         if not out.started:
             out.start(event.model_version, event.response_id)
         if event.candidates:
-            for candidate in event.candidates:
+            for place, candidate in enumerate(event.candidates):
                 if not candidate.index:  # the first of several alternative answers
-                    self._read_candidate(candidate)
+                    self._read_candidate(candidate, place, frame)
         counts = event.usage_metadata
         if counts is not None and counts.prompt_token_count is not None:
             if self._counts is None:
@@ -108,14 +116,21 @@ class GeminiGenerate(Decoder):
         if self._counts is not None:
             self.out.usage(usage_of(self._counts))
 
-    def _read_candidate(self, candidate: Candidate) -> None:
+    def _read_candidate(self, candidate: Candidate, place: int, frame: Frame) -> None:
         if candidate.grounding_metadata or candidate.citation_metadata or candidate.url_context_metadata:
             self._keep_text_metadata(candidate)
         content = candidate.content
         if content is not None and content.parts:
-            for part in content.parts:
+            for index, part in enumerate(content.parts):
                 text = part.text
-                if text is None or part.thought or part.thought_signature is not None:
+                if text is None:
+                    known = any(getattr(part, field) is not None for field in _CONTENT)
+                    whole = {} if known else self.plain_json(frame)["candidates"][place]["content"]["parts"][index]
+                    if whole.keys() <= _FIELDS:
+                        self._read_part(part)
+                    else:
+                        self._carry(whole)
+                elif part.thought or part.thought_signature is not None or part.part_metadata is not None:
                     self._read_part(part)
                 elif text:
                     self.out.text(text, new_part=self._sealed)
@@ -128,36 +143,36 @@ class GeminiGenerate(Decoder):
     # -- text and thoughts
 
     def _read_part(self, part: Part) -> None:
-        signature = part.thought_signature
+        fields = _fields_of(part)
+        if fields and not self._pending.can_keep(fields):
+            return
         if part.function_call is not None:
-            self._read_call(part.function_call, signature)
+            self._read_call(part.function_call, fields)
         elif part.executable_code is not None:
             code = part.executable_code
             arguments = {key: value for key, value in code.items() if key != "id"}
-            self._open_provider_call("executableCode", code, signature, "code_execution", arguments)
+            self._open_provider_call("executableCode", code, fields, "code_execution", arguments)
         elif part.tool_call is not None:
             call = part.tool_call
-            self._open_provider_call("toolCall", call, signature, text_of(call, "toolType"), call.get("args") or {})
+            self._open_provider_call("toolCall", call, fields, text_of(call, "toolType"), call.get("args") or {})
         elif part.code_execution_result is not None:
-            self._close_provider_call("executableCode", part.code_execution_result, signature)
+            self._close_provider_call("executableCode", part.code_execution_result, fields)
         elif part.tool_response is not None:
-            self._close_provider_call("toolCall", part.tool_response, signature)
+            self._close_provider_call("toolCall", part.tool_response, fields)
         elif part.inline_data is not None:
-            self._read_media("inlineData", part.inline_data, signature)
+            self._read_media("inlineData", part.inline_data, fields)
         elif part.file_data is not None:
-            self._read_media("fileData", part.file_data, signature)
+            self._read_media("fileData", part.file_data, fields)
         else:
-            self._emit(part.text or "", part.thought is True, signature)
+            self._emit(part.text or "", part.thought is True, fields)
 
-    def _emit(self, text: str, is_thought: bool, signature: str | None) -> None:
-        data: dict[str, Any] = {}
-        if signature is not None:
-            if not text and self._kind == "text":
-                self._emit_text_metadata()
-            data[Keys.SIGNATURE] = signature
-        elif not text:
+    def _emit(self, text: str, is_thought: bool, fields: dict[str, Any]) -> None:
+        if fields and not text and self._kind == "text":
+            self._emit_text_metadata()
+        if not fields and not text:
             return
-        new_part = self._sealed or signature is not None
+        data = dict(fields)
+        new_part = self._sealed or bool(fields)
         if is_thought:
             if new_part or self._kind != "thinking":
                 data[Keys.THOUGHT] = True
@@ -165,10 +180,17 @@ class GeminiGenerate(Decoder):
         else:
             self.out.text(text, new_part=new_part, continuation=data or None)
         self._kind = "thinking" if is_thought else "text"
-        self._sealed = signature is not None
+        self._sealed = bool(fields)
+
+    def _carry(self, part: dict[str, Any]) -> None:
+        """Emit an empty text that keeps a part of an unknown kind at its position."""
+        if part and self._pending.can_keep(part):
+            self._end_streamed()
+            self.out.text("", new_part=True, continuation={Keys.PART: part})
+            self._kind, self._sealed = "text", True
 
     def _keep_text_metadata(self, candidate: Candidate) -> None:
-        for name, field in _TEXT_METADATA.items():
+        for name, field in TEXT_METADATA.items():
             value = getattr(candidate, field)
             if value and self._pending.can_keep(value):
                 self._text_metadata.setdefault(name, {}).update(value)
@@ -180,8 +202,8 @@ class GeminiGenerate(Decoder):
 
     # -- client calls
 
-    def _read_call(self, call: Call, signature: str | None) -> None:
-        data: dict[str, Any] = {} if signature is None else {Keys.SIGNATURE: signature}
+    def _read_call(self, call: Call, fields: dict[str, Any]) -> None:
+        data = dict(fields)
         if call.name:
             self._end_streamed()
             self._open_call(call, data)
@@ -223,11 +245,11 @@ class GeminiGenerate(Decoder):
     # -- provider calls
 
     def _open_provider_call(
-        self, kind: str, value: dict[str, Any], signature: str | None, name: str, arguments: Any
+        self, kind: str, value: dict[str, Any], fields: dict[str, Any], name: str, arguments: Any
     ) -> None:
         if not self._pending.can_keep(value):
             return
-        self._begin_provider_call(name, text_of(value, "id"), _whole_part(kind, value, signature))
+        self._begin_provider_call(name, text_of(value, "id"), {kind: value, **fields})
         self.out.call_args(self._calls, json_text(arguments))
         self._running.append((self._calls, kind, text_of(value, "id")))
 
@@ -244,7 +266,7 @@ class GeminiGenerate(Decoder):
             continuation=None if part is None else {Keys.PART: part},
         )
 
-    def _close_provider_call(self, call_kind: str, value: dict[str, Any], signature: str | None) -> None:
+    def _close_provider_call(self, call_kind: str, value: dict[str, Any], fields: dict[str, Any]) -> None:
         if not self._pending.can_keep(value):
             return
         call_id, kind = text_of(value, "id"), CALL_RESULTS[call_kind]
@@ -255,21 +277,23 @@ class GeminiGenerate(Decoder):
         else:  # its call is in an earlier message
             self._begin_provider_call(text_of(value, "toolType") or "code_execution", call_id, None)
             key = self._calls
-        data = {Keys.RESULT_PART: _whole_part(kind, value, signature)}
+        data = {Keys.RESULT_PART: {kind: value, **fields}}
         result, is_error = readable_result(value), is_failure(kind, value)
         self.out.close_call(key, continuation=data, result=result, result_is_error=is_error)
 
-    def _read_media(self, kind: str, value: dict[str, Any], signature: str | None) -> None:
+    def _read_media(self, kind: str, value: dict[str, Any], fields: dict[str, Any]) -> None:
         mime_type = text_of(value, "mimeType")
         content = generated_media(mime_type, text_of(value, "data"), text_of(value, "fileUri"))
         if content is None:
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} of type {mime_type!r}.")
             return
-        fields = {key: item for key, item in value.items() if key != "data"}
-        if self._pending.can_keep(fields):
-            self._begin_provider_call(media_tool(mime_type), "", _whole_part(kind, fields, signature))
+        described = {key: item for key, item in value.items() if key != "data"}
+        if self._pending.can_keep(described):
+            self._begin_provider_call(media_tool(mime_type), "", {kind: described, **fields})
             self.out.close_call(self._calls, result=(content,))
 
 
-def _whole_part(kind: str, value: dict[str, Any], signature: str | None) -> dict[str, Any]:
-    return {kind: value} if signature is None else {kind: value, Keys.SIGNATURE: signature}
+def _fields_of(part: Part) -> dict[str, Any]:
+    """The fields of a part beside its content, as Google names them."""
+    fields = {name: getattr(part, field) for name, field in _BESIDE_CONTENT.items()}
+    return {name: value for name, value in fields.items() if value is not None}

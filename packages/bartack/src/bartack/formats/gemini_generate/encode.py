@@ -17,9 +17,10 @@ from base64 import b64encode
 from typing import Any, assert_never
 
 from bartack.formats.body_values import count_leading_system, note_settings
+from bartack.formats.emitter import CALL_ID
 from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.gemini import gemini_generation, is_accepted
-from bartack.formats.gemini_generate.chunks import Kept, Keys
+from bartack.formats.gemini_generate.chunks import TEXT_METADATA, Kept, Keys
 from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
@@ -27,16 +28,22 @@ from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode"]
+__all__ = ["carries", "encode"]
 
 Json = dict[str, Any]
 
 # ai.google.dev/gemini-api/docs/thought-signatures, in its questions and answers.
 _NO_SIGNATURE = "skip_thought_signature_validator"
-_PART_FIELDS = (Keys.THOUGHT, Keys.SIGNATURE, "videoMetadata", "mediaResolution", "partMetadata")
+_NOT_FIELDS = {*Kept.__annotations__, *TEXT_METADATA, CALL_ID}
 # ai.google.dev/gemini-api/docs/function-calling, "Multimodal function responses".
 _IN_RESPONSES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
 _GOOGLE_FILES = ("gs://", "https://generativelanguage.googleapis.com/")
+
+
+def carries(part: Part, losses: Losses) -> bool:
+    """Whether a text is sent as a part of a kind that is unknown here."""
+    losses.expect(Kept)
+    return isinstance(part, Text) and Keys.PART in losses.own_data(part)
 
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
@@ -125,13 +132,19 @@ class _History:
         if isinstance(part, Text):
             if part.ignored:
                 return None
-            fields = _part_fields(self._losses.continuation(where, part.continuation))
+            data = self._losses.continuation(where, part.continuation)
+            if Keys.PART in data:
+                return dict(data[Keys.PART])
+            for name in TEXT_METADATA.keys() & data:
+                self._losses.add(where, name, "a request has no place for it")
+            fields = _part_fields(data)
             return {"text": part.text, **fields} if part.text or fields else None
         if not is_accepted(part):
             return {"text": placeholder(part, where, "Gemini does not read this type, or this location", self._losses)}
         media = _media(part)
         data = self._losses.continuation(where, part.continuation)
-        return _with_fields(media, {key: data[key] for key in (*media, *_PART_FIELDS) if key in data})
+        own = {key: data[key] for key in media if key in data}
+        return _with_fields(media, {**own, **_part_fields(data)})
 
     def _thought(self, where: str, part: Thinking) -> list[Json]:
         if part.ignored:
@@ -209,7 +222,8 @@ class _History:
 
 
 def _part_fields(data: Json) -> Json:
-    return {key: data[key] for key in _PART_FIELDS if key in data}
+    """The fields of a part that our parts have no place for, under Google's names."""
+    return {key: value for key, value in data.items() if key not in _NOT_FIELDS}
 
 
 def _media(part: Image | FileRef) -> Json:

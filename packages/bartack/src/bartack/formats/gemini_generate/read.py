@@ -39,6 +39,7 @@ _FREE = frozenset(
     )
 )
 _MEDIA = ("inlineData", "fileData")
+_UNKNOWN = "unknown"  # the kind of a part that none of `_KINDS` describes
 _KINDS = ("text", "functionCall", "functionResponse", *CALL_RESULTS, *CALL_RESULTS.values(), *_MEDIA)
 
 
@@ -141,6 +142,8 @@ class _History:
             self._add("tool", results)
             if kind == "text":
                 content.append(Text(value, continuation=self._continuation(fields)))
+            elif kind == _UNKNOWN:
+                content.append(Text("", continuation=self._continuation({Keys.PART: part})))
             elif kind in _MEDIA:
                 content.append(self._read_media(f"{path}.{kind}", kind, value, fields))
             else:
@@ -213,6 +216,8 @@ class _History:
             if kind == "text":
                 make = Thinking if fields.get(Keys.THOUGHT) is True else Text
                 answer.append(make(value, continuation=self._continuation(fields)))
+            elif kind == _UNKNOWN:
+                answer.append(Text("", continuation=self._continuation({Keys.PART: part})))
             elif kind == "functionCall":
                 answer.append(self._read_call(f"{path}.{kind}", value, fields))
             elif kind in _MEDIA:
@@ -275,6 +280,8 @@ def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:
     kinds = [kind for kind in _KINDS if kind in part]
     if not kinds and Keys.SIGNATURE in part:
         return "text", "", part
+    if not kinds and any(isinstance(value, dict) for value in part.values()):
+        return _UNKNOWN, part, {}
     if len(kinds) != 1:
         raise PartValidationError(f"expected a part with one kind of content, got {kinds or sorted(part)}", path=path)
     [kind] = kinds

@@ -68,11 +68,12 @@ OPENAI_RULES = HistoryRules(
 )
 _MISTRAL_RULES = HistoryRules(
     # "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9"
-    # (github.com/langchain-ai/langchain/pull/24668), "Unexpected role 'user' after role 'tool'", "Expected last role
-    # User or Tool". The server itself merges consecutive messages of one role.
+    # (github.com/langchain-ai/langchain/pull/24668), "Expected last role User or Tool". The server itself merges
+    # consecutive messages of one role, and accepts a user message after tool results, which it once refused.
     merge_same_role=False,
     starts_with_user=False,
     tool_name_pattern=PLAIN_NAME,
+    allows_user_after_tool=True,
     allows_empty_text=True,
 )
 

@@ -82,7 +82,7 @@ class OpenAIChat(Decoder):
         super().__init__(**options)
         self._reasoning_apart = capabilities_of(options.get("provider") or NAME).reasoning_apart
         self._request_id = self._model = ""
-        self._writing = ""  # the kind of the open part: text, thinking or none
+        self._writing = ""  # the kind of the open part: text, thinking, a piece of content of another type, or none
         self._notes: dict[str, Any] = {}  # continuation data of the text part, emitted when the part ends
         self._details: list[_Detail] = []  # collected for the thinking part and emitted when it ends
         self._calls = ToolCalls(self.out, self._pending, before_opening=lambda: self._switch_to(""))
@@ -235,15 +235,17 @@ class OpenAIChat(Decoder):
                 self._add_text(piece.get("text"))
             elif kind == "image_url":
                 self._read_image(piece)
-            elif self._pending.can_keep(piece):  # Mistral's references to sources; not recorded
-                self._pending.hold(len(frame.data))
-                self._notes.setdefault(Keys.CHUNKS, []).append(piece)
+            elif isinstance(piece, dict) and self._pending.can_keep(piece):
+                # Mistral's references to sources (not recorded), and whatever comes next, at its place in the content.
+                self._switch_to("piece")
+                self.out.text("", new_part=True, continuation={Keys.CONTENT: piece})
 
     def _add_text(self, text: Any) -> None:
         if text and isinstance(text, str):
+            is_after_piece = self._writing == "piece"
             if self._writing != "text":
                 self._switch_to("text")
-            self.out.text(text)
+            self.out.text(text, new_part=is_after_piece)
 
     def _read_thinking_chunk(self, chunk: dict[str, Any]) -> None:
         inner = chunk.get("thinking")

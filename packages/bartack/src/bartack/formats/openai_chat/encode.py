@@ -181,6 +181,11 @@ class _Messages:
             wire["audio"] = {"id": data[Keys.AUDIO].get("id")}
         if Keys.ANNOTATIONS in data and "annotations" in self._vendor.takes_back:
             wire["annotations"] = [*wire.get("annotations", []), *data[Keys.ANNOTATIONS]]
+        elif Keys.ANNOTATIONS in data:
+            self._losses.add(where, Keys.ANNOTATIONS, "the provider does not accept them back")
+        for name in (Keys.CITATIONS, Keys.SEARCH_RESULTS):
+            if name in data:
+                self._losses.add(where, name.replace("_", " "), "a request has no place for them")
         if part.text or Keys.CONTENT in data:
             pieces += encode_content(part, data, where, self._losses, self._vendor)
 

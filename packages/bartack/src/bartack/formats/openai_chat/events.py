@@ -31,7 +31,7 @@ __all__ = [
 class Keys:
     """Keys of the continuation data that the decoder and the reader write and the encoder reads.
 
-    The last group is kept for the record only: no vendor accepts it back.
+    The last group is kept for the record only: no vendor accepts it back, which is reported as a loss.
     """
 
     FIELD = "field"  # the field that the content came in, where the part does not imply it
@@ -50,7 +50,6 @@ class Keys:
     IMAGE_URL = "image_url"  # fields beside the URL
     FILE = "file"  # a file that the provider stores
 
-    CHUNKS = "chunks"  # Mistral's references
     CITATIONS = "citations"
     SEARCH_RESULTS = "search_results"
     EXECUTED_TOOL = "executed_tool"

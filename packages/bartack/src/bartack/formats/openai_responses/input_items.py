@@ -23,6 +23,7 @@ from bartack.formats.body_values import parsed_object
 from bartack.formats.format import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
+from bartack.formats.openai_responses.events import ENTRY_KINDS
 from bartack.formats.openai_responses.items import APPROVAL, Item, Kept, Keys, item_fields, kind_of
 from bartack.formats.repair import START_PROMPT, made_id
 from bartack.nouns.json_values import json_text
@@ -82,7 +83,7 @@ class InputItems:
 
     def items(self) -> list[Item]:
         """All items, without reasoning that nothing follows."""
-        indexed: list[tuple[int, Item]] = []
+        remaining: list[tuple[int, str, Item]] = []
         has_successor = False
         for index, where, item in reversed(self._items):
             kind = kind_of(item)
@@ -90,25 +91,26 @@ class InputItems:
                 self._losses.add(where, "reasoning", "the item that it led to is missing")
                 continue
             has_successor = kind in ("thinking", "call", "opaque") or item.get("role") == "assistant"
-            indexed.append((index, item))
-        indexed.reverse()
-        self._remove_repeated_ids(indexed)
-        items = [item for _, item in indexed] or [{"role": "user", "content": START_PROMPT}]
+            remaining.append((index, where, item))
+        remaining.reverse()
+        self._remove_repeated_ids(remaining)
+        items = [item for _, _, item in remaining] or [{"role": "user", "content": START_PROMPT}]
         # A message that begins with an item in this request begins with the same one in later requests. So what it
         # decides about the reasoning before it stays decided, and a later request may continue with it.
-        self._trail.wrote(items, [index for index, _ in indexed] or [-1])
+        self._trail.wrote(items, [index for index, _, _ in remaining] or [-1])
         return items
 
-    def _remove_repeated_ids(self, items: list[tuple[int, Item]]) -> None:
+    def _remove_repeated_ids(self, items: list[tuple[int, str, Item]]) -> None:
         """Remove the ids that occur again, if they were not repeated by the provider itself (xAI).
 
         "Duplicate item found with id" (not recorded).
         """
         repeated, written_ids = set(map(id, self._repeated)), self._trail.known("id")
         item_ids: set[Any] = set()
-        for index, item in items:
+        for index, where, item in items:
             item_id = item.get("id")
             if (item_id in item_ids or item_id in written_ids) and id(item) not in repeated:
+                self._losses.add(where, "item id", "an earlier item has it")
                 del item["id"]
             elif item_id:
                 item_ids.add(item_id)
@@ -187,31 +189,31 @@ class InputItems:
             path = f"{where}.parts[{place}]"
             if isinstance(part, ToolCall):
                 data = self._losses.continuation(path, part.continuation)
-                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, Keys.ITEM))
+                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, Keys.ITEM), path)
                 if part.executed_by == "provider":
                     self._add_provider_result(part, data, answer, path)
             else:
                 assert isinstance(part, Text | Thinking)  # ensured by Message
                 answer.add_text(part, path)
         self._repeated += answer.repeated
-        items = answer.items if self._stored else _without_empty_reasoning(answer.items, where, self._losses)
-        for item in items:
+        items = list(zip(answer.paths, answer.items, strict=True))
+        for path, item in items if self._stored else _without_empty_reasoning(items, self._losses):
             item_id = item.get("id")
             if isinstance(item_id, str) and len(item_id) > _MAX_ID:
-                self._losses.add(where, "item id", f"longer than {_MAX_ID} characters")
+                self._losses.add(path, "item id", f"longer than {_MAX_ID} characters")
                 del item["id"]
-            self._append(where, item)
+            self._append(path, item)
 
     def _add_provider_result(self, call: ToolCall, data: dict[str, Any], answer: "_Answer", where: str) -> None:
         """Add the result of a provider call, if it is an item of its own."""
         if Keys.ITEM in data:
             if Keys.OUTPUT in data:
-                answer.items.append(dict(_object(data, Keys.OUTPUT)))
+                answer.append(dict(_object(data, Keys.OUTPUT)), where)
         elif call.result is not None:
             result = replace(call.result, tool_call_id=_call_id(call))
-            answer.items.append(_output_item("function_call", result, self._content(result.content, where)))
+            answer.append(_output_item("function_call", result, self._content(result.content, where)), where)
         else:
-            answer.items.pop()
+            answer.remove_last()
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it, without a result")
 
     # -- tool results
@@ -254,10 +256,18 @@ class _Answer:
 
     def __init__(self, losses: Losses) -> None:
         self.items: list[Item] = []
+        self.paths: list[str] = []  # of the first part of each item
         self._losses = losses
         self.repeated: list[Item] = []  # items that came with the id of another one
         self._entries: dict[tuple[int, int], Item] = {}  # keys: the position of the item, and of the text in it
         self._again: dict[int, object] = {}  # `Keys.AGAIN`, by the position of the item
+
+    def append(self, item: Item, where: str) -> None:
+        self.items.append(item)
+        self.paths.append(where)
+
+    def remove_last(self) -> None:
+        del self.items[-1], self.paths[-1]
 
     def add_text(self, part: Text | Thinking, where: str) -> None:
         if part.ignored:
@@ -266,21 +276,21 @@ class _Answer:
         if isinstance(part, Thinking):
             data = self._losses.thinking(where, part) or {}
         if data and Keys.ITEM in data:
-            self._add_own(part, data)
+            self._add_own(part, data, where)
         elif isinstance(part, Text) and part.text.strip():
-            self.items.append({"role": "assistant", "content": part.text})
+            self.append({"role": "assistant", "content": part.text}, where)
 
-    def _add_own(self, part: Text | Thinking, data: dict[str, Any]) -> None:
+    def _add_own(self, part: Text | Thinking, data: dict[str, Any], where: str) -> None:
         fields = _object(data, Keys.ITEM)
         kind = fields.get("type") or ("message" if isinstance(part, Text) else "reasoning")
         if kind not in ("message", "reasoning"):
-            self.items.append(dict(fields))
+            self.append(dict(fields), where)
             return
         again = data.get(Keys.AGAIN)
         place = self._place_of(kind, fields.get("id"), again, bool(data.get(Keys.NTH)))
         if place is None:
             place = len(self.items)
-            self.items.append({"type": kind, **({"summary": []} if kind == "reasoning" else _empty_message())})
+            self.append({"type": kind, **({"summary": []} if kind == "reasoning" else _empty_message())}, where)
             self._again[place] = again
             if again:
                 self.repeated.append(self.items[place])
@@ -297,7 +307,8 @@ class _Answer:
             entries.append(entry)
         entry.update(_object(data, Keys.PART))
         name = "refusal" if entry.get("type") == "refusal" else "text"
-        entry[name] = entry.get(name, "") + text
+        if text or entry.get("type") in (None, *ENTRY_KINDS):  # an entry of an unknown type may have none
+            entry[name] = entry.get(name, "") + text
 
     def _place_of(self, kind: str, item_id: object, again: object, continues: bool) -> int | None:
         """The position of the item that a part belongs to: the one with its id or, without ids, the last one."""
@@ -309,7 +320,7 @@ class _Answer:
         is_same = continues and not item_id and last >= 0 and self.items[last].get("type") == kind
         return last if is_same else None
 
-    def add_call(self, part: ToolCall, own: Item) -> Item:
+    def add_call(self, part: ToolCall, own: Item, where: str) -> Item:
         kind = own.get("type") or "function_call"
         item: Item
         if kind == "function_call":
@@ -327,23 +338,24 @@ class _Answer:
                 item["id" if kind == APPROVAL else "call_id"] = part.tool_call_id
             if kind == "image_generation_call" and "result" not in own:
                 item |= _generated_image(part)
-        self.items.append(item)
+        self.append(item, where)
         return item
 
 
-def _without_empty_reasoning(items: list[Item], where: str, losses: Losses) -> list[Item]:
+def _without_empty_reasoning(items: list[tuple[str, Item]], losses: Losses) -> list[tuple[str, Item]]:
     remaining = []
     is_empty = False
-    for item in items:
+    for where, item in items:
         if item.get("type") == "reasoning":
             has_text = any(entry.get("text") for entry in item.get("content") or ())
             is_empty = not item.get("encrypted_content") and not has_text
             if is_empty:
                 losses.add(where, "reasoning", "it has no ciphertext, and the provider does not store it")
                 continue
-        elif is_empty and item.get("type") in ("message", "function_call", "custom_tool_call"):
-            item.pop("id", None)
-        remaining.append(item)
+        elif is_empty and "id" in item and item.get("type") in ("message", "function_call", "custom_tool_call"):
+            losses.add(where, "item id", "it stands for an item together with its reasoning, which is not sent")
+            del item["id"]
+        remaining.append((where, item))
     return remaining
 
 

@@ -212,6 +212,8 @@ class ItemEmitter:
         self, kind: ItemKind, text: OpenText, piece: str, continuation: dict[str, Any] | None, item: OpenItem | None
     ) -> None:
         self._emit_silent_reasoning(item)
+        if not piece and continuation is None:  # the start of an entry without text, whose data follow at its end
+            return
         emit = self._out.thinking if kind == "thinking" else self._out.text
         emit(piece, new_part=not text.started and self._last_kind == kind, continuation=continuation)
         text.started = True
@@ -231,6 +233,8 @@ class ItemEmitter:
         for last, entry in self._matched(item):
             last.entry = part_fields(entry)
             self.emit_rest(item, last, text_of(entry))
+            if not last.pieces and _has_content(last.entry):
+                self.emit(item, last, "")
         if self.active is item:
             self.active = None
         fields = item_fields(item.raw)
@@ -252,7 +256,7 @@ class ItemEmitter:
         number `content_index` across all items of a response, the remaining entries get the remaining streamed texts
         of their type, in order.
         """
-        entries = [(index, _type_of(entry), entry) for _, index, entry in texts_of(item.raw)]
+        entries = [(index, _type_of(field, entry), entry) for field, index, entry in texts_of(item.raw)]
         texts: list[OpenText | None] = []
         claimed: set[OpenText | None] = set()
         for index, entry_type, entry in entries:
@@ -377,13 +381,23 @@ def _version(raw: Item) -> int:
     return hash(repr(raw))
 
 
-def _type_of(entry: dict[str, Any]) -> str:
+def _type_of(field: str, entry: dict[str, Any]) -> str:
+    """The type of an entry in a list of its item. One of an unknown type is placed like the usual entry of the list."""
     entry_type = str(entry.get("type"))
-    return entry_type if entry_type in ENTRY_KINDS else "output_text"
+    if entry_type in ENTRY_KINDS:
+        return entry_type
+    return "summary_text" if field == "summary" else "output_text"
 
 
 def _field_of(entry_type: str) -> str:
     return "summary" if entry_type == "summary_text" else "content"
+
+
+def _has_content(entry: dict[str, Any]) -> bool:
+    """Whether an entry without text has anything to send back: it is of an unknown type, or has annotations."""
+    return entry.get("type") not in (None, *ENTRY_KINDS) or any(
+        value for name, value in entry.items() if name != "type"
+    )
 
 
 def _empty_text() -> OpenText:
