@@ -1,7 +1,9 @@
 """Files that a prompt mentions."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,3 +129,20 @@ def test_dropped_files_become_mentions(project: Path) -> None:
     assert as_mention('a "b"') == "@'a \"b\"'"
     (project / 'a "b"').write_text("quoted\n")
     assert names(as_mention('a "b"'), project) == ['a "b"']
+
+
+def test_entries_that_cannot_be_looked_at_are_offered_as_files(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory may allow its names to be listed and nothing else."""
+    look = os.stat
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if isinstance(path, str | os.PathLike) and Path(path).parent == project / "src":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return look(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert completions("src/", project) == ["src/app.py"]
+    (mention,) = mentions("@src", project)
+    part = load_mention(mention)
+    assert isinstance(part, FileRef)
+    assert part.data == b"app.py"

@@ -164,3 +164,20 @@ def test_old_content_is_deleted(tmp_path: Path) -> None:
     assert contents.content(expired) is None
     assert contents.content(recent) == b"new"
     assert Checkpoint("p", None, expired).before is None
+
+
+def test_content_that_another_chat_deletes_does_not_stop_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = CheckpointFolder(tmp_path / "kept")
+    for digest in [contents.keep(content) for content in (b"a", b"b", b"c")]:
+        os.utime(tmp_path / "kept" / digest, (0, 0))
+    unlink = Path.unlink
+
+    def delete_twice(path: Path) -> None:
+        unlink(path)
+        unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", delete_twice)  # both chats found it expired
+    contents.prune()
+    assert list((tmp_path / "kept").iterdir()) == []

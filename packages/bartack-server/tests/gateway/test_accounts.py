@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import stat
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,11 +12,14 @@ import pytest
 
 from bartack import MemoryStore, ScriptedModel
 from bartack.environment import Environment
+from bartack.formats.request_facts import RequestFacts
 from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, Usage
 from bartack.nouns.entries import Custom
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.store import open_store
 from bartack_server.gateway.accounts import Accounts
+from bartack_server.gateway.answer import Outcome
+from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.keys import Budget, GatewayKey
 from bartack_server.gateway.request_log import RequestLog, log_lines
 from bartack_server.gateway.upstreams import Upstream
@@ -164,3 +169,49 @@ async def test_a_request_is_settled_and_logged_without_its_content(tmp_path: Pat
     assert (line["inputTokens"], line["outputTokens"]) == (40, 10)
     assert "secret" not in json.dumps(line)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_log_is_followed_from_one_file_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, old = tmp_path / "log.jsonl", tmp_path / "log.old.jsonl"
+    waits = iter(range(20))
+    monkeypatch.setattr(time, "sleep", lambda _: next(waits))  # ends the test if a line is never found
+    old.write_text('{"n": 0}\n')  # from before, and not asked for
+    path.write_text('{"n": 1}\n{"n": ')
+    lines = log_lines(path, follow=True)
+    assert next(lines) == {"n": 1}
+    with path.open("a") as file:
+        file.write("2}\n")
+    path.replace(old)
+    assert next(lines) == {"n": 2}  # while there is no file
+    path.write_text('{"n": 3}\n')
+    assert next(lines) == {"n": 3}
+    path.write_text("")  # emptied by hand
+    path.write_text('{"n":4}\n')
+    assert next(lines) == {"n": 4}
+
+
+async def test_a_full_log_that_another_gateway_has_renamed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, old = tmp_path / "log.jsonl", tmp_path / "log.old.jsonl"
+    monkeypatch.setattr("bartack_server.gateway.request_log._MAX_BYTES", 0)
+    close, successors = os.close, [b"", b'{"new": 1}\n']
+
+    def rename(descriptor: int) -> None:
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            path.replace(old)
+            if successor := successors.pop(0):
+                path.write_bytes(successor)
+        close(descriptor)
+
+    log, outcome = RequestLog(path), Outcome()
+    facts = RequestFacts(stream=True)
+    body = ClientRequest(
+        format="openai-chat", model="m", streams=True, facts=facts, data=b"", body={}, headers={}, query={}
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", rename)
+        for _ in range(2):
+            log.write(NOW, key(), body, outcome)
+    assert [line["model"] for line in log_lines(old, follow=False)] == ["m"]
+    assert path.read_bytes() == b'{"new": 1}\n'

@@ -6,8 +6,11 @@ import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
+from bartack_server.commands.serve import kept_token
 from tests.web.serving import LIMIT_S, Client
 
 
@@ -64,3 +67,15 @@ def test_an_address_for_others_without_tls_is_refused_with_an_explanation(tmp_pa
     assert "in the clear" in done.stderr
     assert "Traceback" not in done.stderr
     assert "--public-url" in done.stderr
+
+
+def test_servers_that_start_at_once_use_one_token(tmp_path: Path) -> None:
+    barrier = Barrier(8)
+
+    def start(_: int) -> str:
+        barrier.wait()
+        return kept_token(tmp_path / "new" / "web-token")
+
+    with ThreadPoolExecutor(8) as pool:
+        (token,) = set(pool.map(start, range(8)))
+    assert list_tokens(tmp_path) == [token]

@@ -22,6 +22,31 @@ def test_a_new_file_does_not_replace_one_that_appears_meanwhile(tmp_path: Path) 
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("export.jsonl", b"precious")]
 
 
+def test_a_new_file_is_never_seen_before_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "token"
+    monkeypatch.setattr(Path, "replace", lambda _, target: pytest.fail(f"replaces {target}, which others see"))
+    with new_file(path, overwrite=False) as file:
+        file.write(b"whole")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("token", b"whole")]
+
+
+def test_a_new_file_needs_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: object, target: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), source, None, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "token"
+    with new_file(path, overwrite=False) as file:
+        file.write(b"whole")
+    with pytest.raises(StoreError, match="already exists"), new_file(path, overwrite=False):
+        pass
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("token", b"whole")]
+    other = tmp_path / "other"
+    with pytest.raises(StoreError, match="already exists"), new_file(other, overwrite=False):
+        other.write_bytes(b"precious")
+    assert other.read_bytes() == b"precious"
+
+
 def test_a_database_that_vanishes_is_not_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda _: True)  # it was there a moment ago
     assert not is_up_to_date(tmp_path / "gone.db", 0.1)

@@ -1,6 +1,8 @@
 """Checking, repairing and purging sessions, in every store."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,6 +147,23 @@ async def test_no_bytes_of_earlier_page_splits_stay_on_disk(
         assert len(files_with(store.path, "fine")) == (not everything)
     await store.close()
     assert not any(b"pangolin" in data for data in bytes_under(fast_path))
+
+
+def test_a_folder_that_vanishes_while_files_are_searched_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "store" / "blobs").mkdir(parents=True)
+    (tmp_path / "store" / "a.jsonl").write_bytes(b"secret")
+    list_folder = os.scandir
+
+    def vanish(path: str | Path) -> Any:
+        if Path(path) == folder and folder.exists():
+            folder.rmdir()
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    assert files_with(tmp_path / "store", "secret") == [tmp_path / "store" / "a.jsonl"]
+    assert not folder.exists()
 
 
 def test_files_are_searched_across_blocks_and_as_json(tmp_path: Path) -> None:

@@ -297,3 +297,21 @@ def test_descriptors_are_closed(root: SandboxedDirectory, top: Path) -> None:
     next(walking)
     del walking
     assert open_descriptors() == before
+
+
+def test_a_directory_that_is_deleted_while_it_is_listed_is_empty(
+    root: SandboxedDirectory, top: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (top / "root" / "build" / "cache").mkdir(parents=True)
+    inode = (top / "root" / "build" / "cache").stat().st_ino
+    list_folder = os.scandir
+
+    def vanish(fd: int) -> Any:
+        if os.fstat(fd).st_ino == inode:
+            (top / "root" / "build" / "cache").rmdir()
+        return list_folder(fd)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    entries = [entry.path for entry in root.walk("build", recursive=True)]
+    assert entries == ["build/cache"]
+    assert not (top / "root" / "build" / "cache").exists()

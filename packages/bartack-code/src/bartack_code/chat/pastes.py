@@ -81,7 +81,6 @@ def saved_image(folder: Path) -> Path | None:
         return None
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{sha256(data).hexdigest()[:12]}.png"
-    if not path.exists():
-        with new_file(path, overwrite=False) as file:
-            file.write(data)
+    with new_file(path, overwrite=True) as file:  # with the same content, if it is there already
+        file.write(data)
     return path

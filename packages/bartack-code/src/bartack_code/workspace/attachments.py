@@ -177,10 +177,16 @@ def _names(mention: Mention) -> Iterator[str]:
         entries = list(mention.path.iterdir())
     except OSError as error:
         raise _attachment_error(mention.name, f"{error.strerror}") from error
-    names = sorted(valid_text(f"{path.name}/" if path.is_dir() else path.name) for path in entries)
+    names = sorted(valid_text(_listed_name(path)) for path in entries)
     yield from names[:_MAX_NAMES]
     if len(names) > _MAX_NAMES:
         yield f"[{len(names) - _MAX_NAMES} more]"
+
+
+def _listed_name(path: Path) -> str:
+    """The name of an entry; that of a directory ends in a slash."""
+    is_directory = os.path.isdir(path)  # noqa: PTH112 - unlike that of Path, it is False for what cannot be looked at
+    return f"{path.name}/" if is_directory else path.name
 
 
 # -- typing mentions
@@ -200,11 +206,7 @@ def completions(typed: str, directory: Path) -> list[str]:
     except OSError:
         return []
     prefix = f"{folder}/" if "/" in typed else ""
-    offered = [
-        valid_text(f"{prefix}{path.name}/" if path.is_dir() else f"{prefix}{path.name}")
-        for path in entries
-        if _is_offered(path.name, start)
-    ]
+    offered = [valid_text(f"{prefix}{_listed_name(path)}") for path in entries if _is_offered(path.name, start)]
     below = _files_below(directory, start) if len(start) >= _MIN_SEARCHED and not prefix else iter(())
     return [*offered, *islice(below, _MAX_COMPLETIONS)][:_MAX_COMPLETIONS]
 

@@ -77,9 +77,10 @@ class CheckpointFolder:
         """Delete what was kept for longer than a month."""
         oldest = time.time() - _KEPT_DAYS * 86_400
         with suppress(OSError):
-            for path in self._folder.iterdir():
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
+            for path in list(self._folder.iterdir()):
+                with suppress(OSError):  # another chat may be deleting it, too
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
 
 
 class CheckpointRuntime(LocalRuntime):

@@ -88,7 +88,7 @@ def serve(
         _check(address)
         setup = resolve_setup(model=model, tools=tool or (), files=tools, instructions=instructions, store=store)
         jobs = queue_opener(setup.address, queue, engine=engine) if workers else None
-        token = _given_token() or _kept_token(default_path().with_name("web-token"))
+        token = _given_token() or kept_token(default_path().with_name("web-token"))
         try:
             listener = bound_socket(address)
         except BartackError as error:
@@ -124,13 +124,12 @@ def _given_token() -> str:
     return token
 
 
-def _kept_token(path: Path) -> str:
+def kept_token(path: Path) -> str:
     """The token in this file, which is created if needed, for its owner only."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            with new_file(path, overwrite=False) as file:
-                file.write(secrets.token_urlsafe(32).encode())
+            _create_token(path)
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(
@@ -140,6 +139,15 @@ def _kept_token(path: Path) -> str:
         text = f"The token in {path} is too short. Delete the file to have a new one created."
         raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
     return token
+
+
+def _create_token(path: Path) -> None:
+    try:
+        with new_file(path, overwrite=False) as file:
+            file.write(secrets.token_urlsafe(32).encode())
+    except StoreError:
+        if not path.exists():  # otherwise another server that starts has created it, and both use the same
+            raise
 
 
 async def _serve(  # noqa: PLR0917 - called once, above

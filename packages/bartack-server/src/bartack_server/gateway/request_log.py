@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,22 +53,35 @@ class RequestLog:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, data)  # one call, so that the lines of several processes do not mix
-            is_full = os.fstat(descriptor).st_size > _MAX_BYTES
+            status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        if is_full:
-            self._path.replace(self._path.with_suffix(".old.jsonl"))
+        if status.st_size > _MAX_BYTES:
+            with suppress(FileNotFoundError):  # another process has renamed it, and its successor must stay
+                if os.path.samestat(status, self._path.stat()):
+                    self._path.replace(_old_file(self._path))
+
+
+def _old_file(path: Path) -> Path:
+    """Where a full log is kept."""
+    return path.with_suffix(".old.jsonl")
 
 
 def log_lines(path: Path, *, follow: bool) -> Iterator[dict[str, Any]]:
     """The requests in a log; with `follow`, also those to come."""
+    reading: os.stat_result | None = None  # the file that is being read, whatever its name is by now
     position = 0
     partial = b""
     while True:
-        if path.exists():
-            with path.open("rb") as file:
-                if path.stat().st_size < position:
-                    position = 0  # a new file has begun
+        for name in (_old_file(path), path):
+            data = b""
+            with suppress(FileNotFoundError), name.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if reading is None or not os.path.samestat(status, reading) or status.st_size < position:
+                    if name != path:
+                        continue  # what the file before contains, or what was not asked for
+                    position, partial = 0, b""  # a new file has begun
+                    reading = status
                 file.seek(position)
                 data = file.read()
                 position += len(data)

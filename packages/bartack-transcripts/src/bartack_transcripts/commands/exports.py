@@ -24,7 +24,7 @@ from bartack.nouns.errors import BartackError, ErrorCode, NotFound
 from bartack.session.redaction import visible
 from bartack.store import Entries, SessionStore
 from bartack.store.files import new_file
-from bartack_transcripts.disk.files import home_of
+from bartack_transcripts.disk.files import files_below, home_of
 from bartack_transcripts.formats import FORMATS, Exported, exported, origin_id, session_ids, with_bases, with_children
 
 app = new_app("Export a session to another agent.")
@@ -163,7 +163,9 @@ def _with_bases(export: Exported, target: str, origins: list[Entries], home: Pat
     """The export with the files that it continues and the program does not have; None if one of them is missing."""
     base_of = FORMATS[target].base_of
     patterns = {pattern for data in export.files.values() if (pattern := base_of(data)) is not None}
-    installed_names = [path.name for pattern in patterns if home is not None for path in home.rglob(pattern)]
+    installed_names = [
+        path.name for pattern in patterns if home is not None for path in files_below(str(home), pattern)
+    ]
     return with_bases(export, base_of, origins, installed_names)
 
 

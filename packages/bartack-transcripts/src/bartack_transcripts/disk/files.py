@@ -33,6 +33,7 @@ __all__ = [
     "OnError",
     "as_it_is_now",
     "error_text",
+    "files_below",
     "files_of",
     "find_transcripts",
     "found_at",
@@ -251,8 +252,10 @@ def read_transcripts(source: FoundTranscript, *, is_growing: bool = False) -> li
         transcripts[0].report.lost(name, problem)
     for transcript in transcripts:
         _add_title(transcript)
-    _note_outer(transcripts[0], source)
-    _note_origin(transcripts[0], source, export_mark(files.get(source.name, b"")))
+    with suppress(FileNotFoundError):  # a neighbour that was deleted meanwhile is not named
+        _note_outer(transcripts[0], source)
+    with suppress(FileNotFoundError):
+        _note_origin(transcripts[0], source, export_mark(files.get(source.name, b"")))
     return transcripts
 
 
@@ -311,7 +314,7 @@ def files_of(source: FoundTranscript, on_damage: OnDamage) -> dict[str, bytes]:
                 files[source.name.removesuffix(source.path.suffix) + ending] = companion.read_bytes()
     base = source.format.base_of(files[source.name])
     while base is not None:
-        path = next((path for folder in _folders_around(source.path) for path in _below(str(folder), base)), None)
+        path = next((path for folder in _folders_around(source.path) for path in files_below(str(folder), base)), None)
         name = "" if path is None else path.name.removesuffix(COMPRESSED)
         if path is None or name in files:
             break
@@ -324,8 +327,8 @@ def files_of(source: FoundTranscript, on_damage: OnDamage) -> dict[str, bytes]:
     return files
 
 
-def _below(folder: str, pattern: str) -> Iterator[Path]:
-    """The files in a folder and below it whose name matches a pattern."""
+def files_below(folder: str, pattern: str) -> Iterator[Path]:
+    """The files in a folder and below it whose name matches a pattern; a folder that vanishes meanwhile has none."""
     waiting = [folder]
     for place in waiting:
         with suppress(OSError):

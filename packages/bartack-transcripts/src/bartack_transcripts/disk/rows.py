@@ -46,9 +46,9 @@ def rows_of(path: Path, tables: Mapping[str, Rows], on_damage: OnDamage) -> dict
     Raises `BartackError` if nothing can be read, and `OSError`.
     """
     for _ in range(_ATTEMPTS):
-        before = _state(path)
         problems: dict[str, str] = {}
         try:
+            before = _state(path)
             with _opened(path) as database:
                 _prepare(database, problems)
                 rows_by_name = {
@@ -56,9 +56,13 @@ def rows_of(path: Path, tables: Mapping[str, Rows], on_damage: OnDamage) -> dict
                     for kind, rows in tables.items()
                     for row in _selected(database, rows, problems)
                 }
+            is_unchanged = _state(path) == before
+        except FileNotFoundError:
+            path.stat()  # raises if it is the database itself that is missing
+            continue  # its log was deleted, when the last program that wrote to it closed it
         except _ERRORS as error:
             raise BartackError(f"{path} cannot be read: {error}", code=ErrorCode.STORAGE_FAILED, cause=error) from error
-        if _state(path) == before:
+        if is_unchanged:
             for table, problem in problems.items():
                 on_damage(table, problem)
             return rows_by_name

@@ -77,3 +77,14 @@ def test_files_without_ids_are_no_forks(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / f"{name}.jsonl", note(0))
     assert origin(tmp_path / "a.jsonl") is None
+
+
+def test_an_origin_that_is_deleted_meanwhile_is_not_named(tmp_path: Path) -> None:
+    first, fork = tmp_path / "original.jsonl", tmp_path / "fork.jsonl"
+    write(first, note(0), said("a", 1, "s1"), said("b", 2, "s1"))
+    write(fork, note(10), said("a", 1, "s2"), said("c", 11, "s2"))
+    assert origin(fork) == "claude-code:s1"
+    listed_at = tmp_path.stat().st_mtime_ns
+    first.unlink()
+    os.utime(tmp_path, ns=(listed_at, listed_at))  # as if it were deleted right after the folder was listed
+    assert origin(fork) is None

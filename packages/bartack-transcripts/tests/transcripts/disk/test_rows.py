@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -113,3 +114,30 @@ def test_a_table_without_a_column_it_is_read_by_is_reported(table: str, column: 
     assert len(transcripts) == SESSIONS
     (problem,) = transcripts[0].report.problems
     assert (problem.file, problem.what.partition(";")[0]) == (table, f"no such column: {column}")
+
+
+def test_a_log_that_is_deleted_while_it_is_read_does_not_matter(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last program that closes a database writes the rest of the log to it, and deletes the log."""
+    log = path.with_name(f"{path.name}-wal")
+    all_texts = texts(read(path))
+    open_file, deletions = Path.open, 0
+
+    def vanish(file: Path, *arguments: Any, **options: Any) -> Any:
+        nonlocal deletions
+        if file == log and log.exists():
+            log.unlink()
+            deletions += 1
+        return open_file(file, *arguments, **options)
+
+    log.write_bytes(b"x" * 100)
+    monkeypatch.setattr(Path, "open", vanish)
+    assert texts(read(path)) == all_texts
+    assert deletions == 1
+
+
+def test_a_database_that_is_deleted_while_it_is_read_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = found_at(path, "opencode")
+    path.with_name(f"{path.name}-wal").write_bytes(b"x" * 100)
+    monkeypatch.setattr("shutil.copyfile", lambda *_: path.unlink() or path.stat())
+    with pytest.raises(FileNotFoundError):
+        read_transcripts(source)

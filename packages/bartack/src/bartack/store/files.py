@@ -107,26 +107,35 @@ def write_synced(path: Path, data: bytes, mode: int) -> None:
 @contextmanager
 def new_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     """A file that is at `path` only once it is complete and durable, accessible to the owner only."""
-    if path.exists() and not overwrite:  # fail before the work; `_reserve` decides
+    if path.exists() and not overwrite:  # fail before the work; `_name_new` decides
         raise _file_exists_error(path)
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
         try:
             yield draft.file
             draft.flush()
             os.fsync(draft.fileno())
-            if not overwrite:
-                _reserve(path)
-            Path(draft.name).replace(path)
+            if overwrite:
+                Path(draft.name).replace(path)
+            else:
+                _name_new(Path(draft.name), path)
         except BaseException:
             Path(draft.name).unlink(missing_ok=True)
             raise
     sync_folder(path.parent)
 
 
-def _reserve(path: Path) -> None:
-    """Create an empty file, unless another program has created one since the name was chosen."""
+def _name_new(draft: Path, path: Path) -> None:
+    """Give a draft its name, unless another program has created such a file since the name was chosen."""
     try:
-        path.touch(mode=0o600, exist_ok=False)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links: for a moment, others see an empty file
+            path.touch(mode=0o600, exist_ok=False)
+            draft.replace(path)
+        else:
+            draft.unlink()
     except FileExistsError:
         raise _file_exists_error(path) from None
 

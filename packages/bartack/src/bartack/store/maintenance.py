@@ -7,6 +7,7 @@ reported only once; stored entries are never rewritten. `purge` is the only way 
 
 import glob
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -365,8 +366,14 @@ def files_with(path: Path, text: str) -> list[Path]:
     forms = {json.dumps(text, ensure_ascii=is_ascii)[1:-1].encode(errors="replace") for is_ascii in (False, True)}
     forms.add(text.encode(errors="replace"))
     beside = [file for file in path.parent.glob(f"{glob.escape(path.name)}*") if file != path]
-    files = [file for place in (path, *beside) for file in (place.rglob("*") if place.is_dir() else [place])]
+    files = [file for place in (path, *beside) for file in (place, *_files_below(place))]
     return sorted(file for file in files if file.is_file() and _contains(file, forms))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """The files in a folder that others may be changing; none if it is not a folder. `Path.rglob` would raise."""
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name) for name in names)
 
 
 def _contains(file: Path, forms: Collection[bytes]) -> bool:

@@ -267,8 +267,11 @@ class SandboxedDirectory:
     def _walk(
         self, fd: int, above: tuple[str, ...], depth: int, rules: tuple[IgnoreRule, ...] | None
     ) -> Iterator[DirectoryEntry]:
-        with os.scandir(fd) as entries:
-            entry_names = sorted(entry.name for entry in islice(entries, _MAX_NAMES))
+        try:
+            with os.scandir(fd) as entries:
+                entry_names = sorted(entry.name for entry in islice(entries, _MAX_NAMES))
+        except OSError:
+            return  # deleted since it was opened
         if rules is not None and ".gitignore" in entry_names:
             rules += self._own_rules(above)
         for name in entry_names:
