@@ -1,7 +1,6 @@
 """`bartack chat`: the command line, the set-up and the prompt loop of the terminal chat."""
 
 import asyncio
-import os
 import shlex
 import signal
 import sys
@@ -41,7 +40,6 @@ from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.store import SessionStore
 from bartack.store.address import default_path
-from bartack.tools import LocalRuntime
 from bartack_code.chat.approvals import Approvals
 from bartack_code.chat.conversation import Conversation
 from bartack_code.chat.keyboard import ChatCompleter, CommandCompletion, Keyboard, prompt_keys, quiet
@@ -58,8 +56,6 @@ from bartack_code.workspace.project import ProjectFile, project_files, project_i
 from bartack_code.workspace.trust import is_trusted, trust
 
 app = options.new_app("Chat with a model in the terminal.")
-
-_OWN_COMMAND_MS = 24 * 3_600_000  # the user can see a command of their own, and stop it
 
 
 @app.command(no_args_is_help=False)
@@ -292,7 +288,6 @@ async def _new_conversation(
         keyboard=keyboard,
         approvals=approvals,
         runtime=runtime,
-        own_runtime=LocalRuntime(directory, environment=os.environ, timeout_ms=_OWN_COMMAND_MS),
         checkpoints=checkpoints,
         page=PageServer(setup.address),
         directory=directory,
