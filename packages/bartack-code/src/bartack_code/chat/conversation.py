@@ -79,7 +79,8 @@ class Conversation:
         uses_own_models: bool = True,
         notify: Literal["bell", "desktop", "off"] = "bell",
     ) -> None:
-        """`checkpoints` has what the tools of `runtime` replaced. With `uses_own_models`, a session that is continued keeps its model."""
+        """`checkpoints` has what the tools of `runtime` replaced. With `uses_own_models`, a session that is continued
+        keeps its model."""
         self.agent = agent
         self.store = store
         self.console = console

@@ -1,8 +1,8 @@
 """Runs a command of the user in a terminal of its own, which the terminal of the chat shows and feeds.
 
-The command gets a pseudo-terminal as its controlling terminal, so editors, pagers, password prompts and colors work, and
-Ctrl-C reaches it as in a shell. Meanwhile keys are passed on as raw bytes. What it prints is shown as it arrives, and
-the beginning and the end are kept for the model, as text.
+The command gets a pseudo-terminal as its controlling terminal, so editors, pagers, password prompts and colors work,
+and Ctrl-C reaches it as in a shell. Meanwhile keys are passed on as raw bytes. What it prints is shown as it arrives,
+and the beginning and the end are kept for the model, as text.
 """
 
 import fcntl
