@@ -165,6 +165,12 @@ def test_ordinary_work_is_possible_inside(place: Place) -> None:
     assert (place.workspace / "src/b").read_text() == "z\n"
 
 
+def test_a_pipe_that_ends_early_ends_its_writer(place: Place) -> None:
+    """The launcher is written in Python, which ignores SIGPIPE; commands must not inherit that."""
+    inside = place.run("set -o pipefail; yes | head -n 1")
+    assert (inside.returncode, inside.stdout, inside.stderr) == (128 + 13, "y\n", "")
+
+
 def test_new_files_at_the_top_need_a_sandbox_that_can_mount(place: Place) -> None:
     assert (place.run("echo y > new").returncode == 0) is (place.sandbox != _STRICT)
 

@@ -1,7 +1,6 @@
 """`bartack chat`: the command line, the set-up and the prompt loop of the terminal chat."""
 
 import asyncio
-import os
 import shlex
 import signal
 import sys
@@ -22,6 +21,7 @@ from bartack.agent import LiveApprover
 from bartack.agent.settings import PromptContext
 from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, command_options, demo_notice, new_agent, private_files, resolve_setup
+from bartack.app.coding_prompt import coding_prompt
 from bartack.app.errors import with_hint
 from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers, user_servers
@@ -41,7 +41,6 @@ from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.store import SessionStore
 from bartack.store.address import default_path
-from bartack.tools import LocalRuntime
 from bartack_code.chat.approvals import Approvals
 from bartack_code.chat.conversation import Conversation
 from bartack_code.chat.keyboard import ChatCompleter, CommandCompletion, Keyboard, prompt_keys, quiet
@@ -58,8 +57,6 @@ from bartack_code.workspace.project import ProjectFile, project_files, project_i
 from bartack_code.workspace.trust import is_trusted, trust
 
 app = options.new_app("Chat with a model in the terminal.")
-
-_OWN_COMMAND_MS = 24 * 3_600_000  # the user can see a command of their own, and stop it
 
 
 @app.command(no_args_is_help=False)
@@ -220,12 +217,12 @@ async def _chat(
     setup: AgentSetup, console: ChatConsole, directory: Path, files: Sequence[ProjectFile], flags: _ChatOptions
 ) -> None:
     today = datetime.now().astimezone().date()
-    full = await asyncio.to_thread(project_instructions, setup.instructions, directory, files, today)
+    project = await asyncio.to_thread(project_instructions, "", directory, files, today)
     pastes = Pastes(directory)
     async with opened_store(setup.address) as store:
         session = await latest_session_here(store) if flags.continue_latest else flags.session
         conversation = await _new_conversation(
-            setup, console, store, flags, directory=directory, pastes=pastes, full_instructions=full
+            setup, console, store, flags, directory=directory, pastes=pastes, project=project
         )
         keyboard = conversation.keyboard
         async with conversation.agent, aclosing(conversation):
@@ -249,14 +246,15 @@ async def _new_conversation(
     *,
     directory: Path,
     pastes: Pastes,
-    full_instructions: str,
+    project: str,
 ) -> Conversation:
     """The conversation with its agent and keyboard, ready for the first prompt."""
 
     def instructions(prompt: PromptContext[None]) -> str:
         """A small model on this machine has no use for a long prompt, and little room."""
-        is_short = prompt.model.provider == "local" or not setup.instructions
-        return setup.instructions if is_short else full_instructions
+        info = conversation.model.model_info()
+        own = coding_prompt(info.provider, info.context_window) if setup.has_coding_prompt else setup.instructions
+        return own if prompt.model.provider == "local" or not setup.instructions else f"{own}\n\n{project}"
 
     keyboard = Keyboard(
         symbol=symbols_for(console).prompt,
@@ -292,7 +290,6 @@ async def _new_conversation(
         keyboard=keyboard,
         approvals=approvals,
         runtime=runtime,
-        own_runtime=LocalRuntime(directory, environment=os.environ, timeout_ms=_OWN_COMMAND_MS),
         checkpoints=checkpoints,
         page=PageServer(setup.address),
         directory=directory,

@@ -5,9 +5,13 @@ session. Ctrl-C stops the answer and keeps what has arrived; a second one exits.
 """
 
 import asyncio
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,16 +32,15 @@ from bartack.display.run_reader import last_run
 from bartack.events import Retrying, RunFinished
 from bartack.models.model import Model
 from bartack.nouns.entries import ApprovalRequired, Entry
-from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound, ToolError
+from bartack.nouns.errors import BartackError, Conflict, ErrorCode, NotFound
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
 from bartack.store.foreign import ForeignSession, adopt, find_foreign
-from bartack.tools import LocalRuntime
-from bartack.tools.runtime import RunCommand
 from bartack_code.chat.approvals import ApprovalQueue, Approvals
 from bartack_code.chat.keyboard import Keyboard
+from bartack_code.chat.own_command import run_own_command
 from bartack_code.chat.page import PageServer
 from bartack_code.chat.steering import Steering
 from bartack_code.terminal.live_area import CapturedOutput
@@ -53,7 +56,6 @@ _TICK_S = 1 / 8
 _RETRY_S = 0.5  # pause before another try to start a run on a session in use
 _SHOWN = 8  # messages shown when a session is continued
 _STOP_HINT = "Ctrl-C to stop"
-_COMMAND_LINES = 200  # shown lines of the output of the user's own commands
 _NOTIFY_AFTER_S = 10.0  # an answer that took longer may have been left alone
 
 
@@ -70,7 +72,6 @@ class Conversation:
         keyboard: Keyboard,
         approvals: Approvals,
         runtime: CheckpointRuntime,
-        own_runtime: LocalRuntime,
         checkpoints: CheckpointFolder,
         page: PageServer,
         directory: Path,
@@ -78,15 +79,14 @@ class Conversation:
         uses_own_models: bool = True,
         notify: Literal["bell", "desktop", "off"] = "bell",
     ) -> None:
-        """`own_runtime` runs the user's own commands in `directory`; `checkpoints` has what the tools of `runtime`
-        replaced. With `uses_own_models`, a session that is continued keeps its model."""
+        """`checkpoints` has what the tools of `runtime` replaced. With `uses_own_models`, a session that is continued
+        keeps its model."""
         self.agent = agent
         self.store = store
         self.console = console
         self.keyboard = keyboard
         self.approvals = approvals
         self.runtime = runtime
-        self._own_runtime = own_runtime
         self.checkpoints = checkpoints
         self.page = page
         self.directory = directory
@@ -285,10 +285,9 @@ class Conversation:
         self.model, self.model_name = model, name
 
     async def aclose(self) -> None:
-        """Close the model, the runtimes, and the web page."""
+        """Close the model, the runtime, and the web page."""
         await self._close_model()
         await self.runtime.close()
-        await self._own_runtime.close()
         await self.page.close()
 
     async def _close_model(self) -> None:
@@ -328,36 +327,30 @@ class Conversation:
         return message
 
     async def run_command(self, command: str) -> None:
-        """Run the user's own command, print its output, and keep it for the next message. Ctrl-C stops it."""
-        self._stopped.clear()
-        await self._own_runtime.connect()
-        task = asyncio.create_task(self._own_runtime.execute(RunCommand(command=command)))
-        stopped = asyncio.create_task(self._stopped.wait())
+        """Run the user's own command in a terminal of its own, and keep its output for the next message."""
+        stop = threading.Event()
+        self.console.file.flush()
+        work = partial(
+            run_own_command,
+            command,
+            directory=self.directory,
+            environment=os.environ,
+            terminal=(sys.stdin.fileno(), self.console.file.fileno()),
+            stop=stop,
+        )
+        running = asyncio.create_task(asyncio.to_thread(work))
         try:
-            with self._footer_shown():
-                await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            async with self._terminal:
+                ended = await asyncio.shield(running)
         finally:
-            is_stopped = not task.done()
-            task.cancel()
-            stopped.cancel()
-            await asyncio.wait({task})
-        if is_stopped:
-            self.note("Stopped.")
+            stop.set()
+            await asyncio.wait({running})
+        if ended.exit_code:
+            self.note(ended.text.rpartition("\n")[2])
+        if ended.was_full_screen:
+            self.note("Its output filled the screen and is not added to your next message.")
             return
-        try:
-            output = str(task.result().content)
-        except ToolError as error:
-            output = error.message
-        lines = safe_text(output.rstrip()).split("\n")
-        hidden_count = len(lines) - _COMMAND_LINES
-        if hidden_count > 0:
-            lines = [
-                *lines[: _COMMAND_LINES // 2],
-                f"... {hidden_count} more lines ...",
-                *lines[-(_COMMAND_LINES // 2) :],
-            ]
-        self.console.print("\n".join(lines), markup=False, highlight=False)
-        self.outputs.append(command_output_part(command, output))
+        self.outputs.append(command_output_part(command, ended.text))
         self.note("The output is added to your next message.")
 
     async def show_run(self, new_run: Callable[[], Run], *, earlier: Sequence[Entry] = ()) -> bool:

@@ -144,7 +144,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/undo": SlashCommand("Undo the last turn and its changes to files, to edit and resend it.", undo_command),
     "/restore": SlashCommand("Restore files as they were before a turn: /restore 3", restore_command, turn_numbers),
     "/compact": SlashCommand("Replace older turns with a summary for the model.", compact_command),
-    "/context": SlashCommand("Show what fills the context window.", context_command),
+    "/context": SlashCommand("Show what fills the context window; /context prompt: the instructions.", context_command),
     "/cost": SlashCommand("Show the tokens and cost of this session.", cost_command),
     "/export": SlashCommand("Save the session: /export notes.md (or .json, .jsonl)", export_command),
     "/transcript": SlashCommand("Show the whole session with every output in full (also Ctrl-T).", transcript_command),

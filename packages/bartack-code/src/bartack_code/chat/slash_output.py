@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from bartack.app.coding_prompt import PROMPT_VERSION, coding_prompt, is_small
 from bartack.app.errors import with_hint
+from bartack.app.safe_text import safe_text
 from bartack.app.transcript import markdown_transcript
 from bartack.app.usage import format_context, format_cost, format_count, format_tokens
 from bartack.cli.output import columns, print_table
@@ -45,6 +47,10 @@ async def context_command(chat: Conversation, argument: str) -> None:
     if request is None:
         chat.note("Nothing is in the context yet.")
         return
+    if argument == "prompt":
+        prompts = [message.text for message in request.request.messages if message.role == "system"]
+        chat.console.print(safe_text("\n\n".join(prompts)), markup=False, highlight=False)
+        return
     rows = context_rows(request.request, chat.usage.context_tokens)
     total = sum(row.tokens for row in rows)
     window = info.context_window
@@ -60,6 +66,9 @@ async def context_command(chat: Conversation, argument: str) -> None:
             for row in rows
         ),
     )
+    if any(message.text.startswith(coding_prompt(info.provider, window)) for message in request.request.messages):
+        variant = "short" if is_small(info.provider, window) else "long"
+        chat.note(f"Coding prompt: version {PROMPT_VERSION}, {variant}. /context prompt shows it.")
     chat.note(f"{format_context(total, window)}. /compact makes room.")
 
 

@@ -215,3 +215,32 @@ def test_a_screen_reader_gets_words_instead_of_symbols(tmp_path: Path) -> None:
         assert '[run_command command="exit 3" failed, exit code 3' in screen_text  # the time follows if it took long
         assert screen_text.rstrip().splitlines()[-1].rstrip() == "You:"
         assert not re.search("[✓✗→›▌•⠋]", screen_text)
+
+
+def test_own_commands_have_a_terminal(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Seen."]) as stage, stage.chat(columns=60, rows=24) as chat:
+        chat.wait_for_prompt()
+        chat.say("!read -p 'Name: ' name; tput cols; echo Hello $name; test -t 1 && echo a terminal > /dev/tty")
+        chat.wait_for("Name:")
+        chat.resize(72, 20)
+        chat.say("Ada")
+        chat.wait_for("added to your next message")
+        chat.wait_for_prompt()
+        chat.say("!printf 'tick\\n'; sleep 600; echo never")
+        chat.wait_for(lambda screen: "\ntick" in screen)
+        chat.key("C-c")
+        chat.wait_for("[killed by signal 2]")
+        chat.wait_for_prompt()
+        chat.say("!less /etc/passwd")
+        chat.wait_for(lambda screen: screen.startswith("root:"))
+        chat.type("q")
+        chat.wait_for("is not added to your next message")
+        chat.wait_for_prompt()
+        chat.say("what happened?")
+        chat.wait_for("Seen.")
+        sent = str(stage.messages()[-1]["content"])
+        assert "Name: Ada\n72\nHello Ada\na terminal" in sent.replace("\\n", "\n")
+        assert "^C" in sent
+        assert "[killed by signal 2]" in sent
+        assert "root:" not in sent
+        assert "\x1b" not in sent

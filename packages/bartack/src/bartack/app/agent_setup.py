@@ -13,6 +13,7 @@ from bartack.agent import Agent
 from bartack.agent.output import OutputType
 from bartack.agent.settings import PromptContext, RetryPolicy
 from bartack.agent.tracing import Telemetry
+from bartack.app.coding_prompt import coding_prompt
 from bartack.app.demo_tools import demo_tools
 from bartack.app.errors import with_hint
 from bartack.app.mcp_servers import servers_path, toolsets
@@ -30,9 +31,21 @@ from bartack.nouns.wire import camel
 from bartack.session.schema_check import argument_check
 from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
-from bartack.tools import ApprovalPolicy, Approver, LocalRuntime, Runtime, ToolDefinition, Toolset, file_tools, tool
+from bartack.tools import (
+    ApprovalPolicy,
+    Approver,
+    LocalRuntime,
+    ProviderTool,
+    Runtime,
+    ToolDefinition,
+    Toolset,
+    WebSearch,
+    file_tools,
+    tool,
+)
 from bartack.tools.local_runtime import CommandOptions
 from bartack.tools.mcp import McpServer, ServerConfig
+from bartack.tools.web_page import fetch_tool
 
 LEASE_S = 10.0  # how long a session stays locked after a crash
 _LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # parameters of bartack.models.LocalModel
@@ -46,10 +59,11 @@ class AgentSetup(NamedTuple):
 
     choice: DefaultModel  # the name of the model, and the reason if it is the default one
     model: Model
-    tools: tuple[ToolDefinition | Toolset, ...]
+    tools: tuple[ToolDefinition | Toolset | ProviderTool, ...]
     files: bool  # adds the file and command tools, confined to the current directory
     instructions: str
     address: StoreAddress
+    has_coding_prompt: bool = False  # the instructions are Bartack's own, for work on files
 
 
 class SchemaOutput(NamedTuple):
@@ -75,19 +89,30 @@ def resolve_setup(
     choice = choose_model(model)
     chosen = setting("instructions", instructions)
     connected = connect_model(choice.name)
-    default = demo_instructions(connected) or _INSTRUCTIONS
+    demo = demo_instructions(connected)
+    default = demo or (coding_prompt(choice.name.partition(":")[0]) if files else _INSTRUCTIONS)
     return AgentSetup(
         choice=choice,
         model=connected,
         tools=(
-            *(() if demo_instructions(connected) is None else demo_tools(files=files)),
+            *(() if demo is None else demo_tools(files=files)),
+            *(web_tools() if files and demo is None else ()),
             *map(load_tool, tools),
             *toolsets(servers or {}),
         ),
         files=files,
         instructions=default if chosen is None else chosen,
         address=configured_store(store),
+        has_coding_prompt=files and demo is None and chosen is None,
     )
+
+
+def web_tools() -> tuple[ToolDefinition | ProviderTool, ...]:
+    """The tools for the web that the configuration allows: Bartack's own to read pages, and the provider's to search,
+    which is left out of requests to providers that have none."""
+    web = settings_file().settings.web
+    search = (WebSearch(optional=True),) if web.search else ()
+    return (*((fetch_tool(hosts=web.hosts),) if web.fetch else ()), *search)
 
 
 def new_agent(

@@ -26,6 +26,11 @@ file that ``BARTACK_CONFIG`` names:
     network = false              # inside the sandbox
     writable = ["~/.cache/go-build"]  # inside the sandbox, beside the working directory
 
+    [web]                        # tools for the web, beside those for files
+    fetch = true                 # read pages
+    hosts = ["docs.example"]     # that may be read although their addresses are private
+    search = false               # with the provider's own search, which it charges for
+
     [model_settings]             # fields of ModelConfig, and the provider's own settings
     max_tokens = 4000
 
@@ -65,6 +70,14 @@ class CommandSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     writable: tuple[str, ...] = ()
 
 
+class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tools for the web."""
+
+    fetch: bool = True
+    hosts: tuple[str, ...] = ()
+    search: bool = False
+
+
 class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table ``gateway``: the models of `bartack gateway`. Of several upstreams, the first that can answers."""
 
@@ -86,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Literal["ask", "plan", "edit", "sandbox", "yes"] = "ask"
     busy_retries: Annotated[int, msgspec.Meta(ge=0)] = 12
     commands: CommandSettings = CommandSettings()
+    web: WebSettings = WebSettings()
     approval: dict[str, Literal["never", "always"]] = {}
     model_settings: dict[str, Any] = {}
     gateway: GatewaySettings = GatewaySettings()

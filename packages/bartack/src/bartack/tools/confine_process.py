@@ -21,6 +21,7 @@ import json
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 
@@ -51,6 +52,9 @@ def main() -> None:
     set_limits(spec["memory"], spec["processes"])
     if spec["landlock"] is not None:
         confine(**spec["landlock"])
+    # Python ignores these, and a command would inherit that: `yes | head` would not end quietly.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     os.execvp(sys.argv[2], sys.argv[2:])
 
 
