@@ -16,11 +16,12 @@ PAGE = ROOT / "docs" / "reference" / "command-rules.md"
 
 def families_table() -> str:
     """A row for each family: what may stand in its commands."""
-    rows = ["| command | operands | options | |", "|---|---|---|---|"]
+    rows = ["| command | operands | options | covered | asked about | |", "|---|---|---|---|---|---|"]
     for family in FAMILIES.values():
         options = " ".join(f"`{option}`" for option in sorted(family.flags | family.valued)) or "none"
         effect = "executes code of the project, or obeys its configuration" if family.runs_project_code else ""
-        rows.append(f"| `{family.name}` | {family.operands.value} | {options} | {effect} |")
+        examples = f"`{family.example}` | `{family.excluded}`"
+        rows.append(f"| `{family.name}` | {family.operands.value} | {options} | {examples} | {effect} |")
     return "\n".join(rows)
 
 
@@ -41,7 +42,8 @@ def attacks_text() -> str:
 
 
 def _one_line(line: str) -> str:
-    return line.replace("\n", "\\n").replace("\r", "\\r")
+    """The line with escapes for what cannot be seen."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
 
 
 def drawn(text: str) -> str:

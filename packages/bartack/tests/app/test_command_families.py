@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.app.command_families import FAMILIES, families_in, is_covered, simple_commands
+from bartack.app.command_families import FAMILIES, Family, families_in, is_covered, simple_commands
+from bartack.tools.shell import shell_words
 from tests.app.attack_lines import ATTACKS, attacked_project
 
 
@@ -17,13 +18,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return attacked_project(tmp_path_factory.mktemp("families"))
 
 
-@pytest.mark.parametrize("line", sorted({line for lines in ATTACKS.values() for line in lines}))
-def test_no_attack_is_covered_even_when_every_family_is_allowed(line: str, project: Path) -> None:
-    assert not is_covered(line, FAMILIES, project, project)
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_no_attack_is_covered_even_when_every_family_is_allowed(kind: str, project: Path) -> None:
+    assert [line for line in ATTACKS[kind] if is_covered(line, FAMILIES, project, project)] == []
 
 
 def test_the_table_of_attacks_is_long_enough_to_mean_something() -> None:
-    assert len({line for lines in ATTACKS.values() for line in lines}) >= 400
+    assert len({line for lines in ATTACKS.values() for line in lines}) >= 1900
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_a_family_shows_what_it_covers_and_what_it_does_not(family: Family, project: Path) -> None:
+    assert is_covered(family.example, [family.name], project, project)
+    assert not is_covered(family.excluded, FAMILIES, project, project)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +74,9 @@ def test_everyday_commands_are_covered_by_the_families_that_are_offered(
 def test_a_filter_needs_a_rule_only_for_files(project: Path) -> None:
     assert is_covered("git log | grep -i fix | sort | uniq -c | wc -l", ["git log"], project, project)
     assert not is_covered("git log; cat notes.txt", ["git log"], project, project)
+    for recursive in ("grep -r fix", "grep -nr fix", "grep --recursive fix"):
+        assert not is_covered(f"git log; {recursive}", ["git log"], project, project)
+        assert is_covered(recursive, ["grep"], project, project)
     assert is_covered("cd sub", [], project, project)
     assert families_in("cd sub") is None
 
@@ -75,7 +85,7 @@ def test_git_is_asked_about_in_another_repository_below_the_project(project: Pat
     (project / ".git").mkdir(exist_ok=True)
     assert is_covered("git status", FAMILIES, project, project)
     assert is_covered("git status", FAMILIES, project, project / "sub")
-    for folder in ("bare", "bare/refs", "nested"):
+    for folder in ("bare", "bare/refs", "nested", "worktree"):
         assert not is_covered("git status", FAMILIES, project, project / folder)
         assert is_covered("ls", FAMILIES, project, project / folder)
 
@@ -87,6 +97,34 @@ def test_many_changes_of_directory_are_not_covered(project: Path) -> None:
 def test_a_command_runs_in_the_directory_it_is_asked_for(project: Path) -> None:
     assert is_covered("ls link2", ["ls"], project, project / "sub")
     assert not is_covered("ls link", ["ls"], project, project / "sub")
+    assert not is_covered("ls", ["ls"], project, project / "link")
+    assert not is_covered("ls", ["ls"], project, Path("/"))
+
+
+@pytest.mark.parametrize("folder", ["bin", "."])
+def test_a_program_of_the_project_is_not_covered(
+    folder: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the project may be in PATH; what a model writes there is not the program that the rule names."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ls").write_text("#!/bin/sh")
+    (tmp_path / "bin" / "ls").chmod(0o755)
+    assert is_covered("ls", ["ls"], tmp_path, tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin") if folder == "bin" else ".")
+    monkeypatch.chdir(tmp_path / "bin")
+    assert not is_covered("ls", ["ls"], tmp_path, tmp_path)
+    assert is_covered("ls", ["ls"], project, project) == (folder == "bin")
+
+
+def test_git_takes_an_option_for_the_value_of_another_option(tmp_path: Path) -> None:
+    """So the rules do not: the attacks on options with an optional value are real ones."""
+    written = tmp_path / "written"
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), "diff", "-U", f"--output={written}"], check=True)
+    assert written.exists()
+    assert not is_covered(f"git diff -U --output={written}", FAMILIES, tmp_path, tmp_path)
+    assert is_covered("git diff -U 3", FAMILIES, tmp_path, tmp_path)
+    assert is_covered("head -n -3 a.txt", FAMILIES, tmp_path, tmp_path)
 
 
 def test_what_is_covered_is_shown() -> None:
@@ -119,7 +157,9 @@ def test_simple_commands_are_those_of_the_shell(parts: list[tuple[list[str], str
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "words")
         environment = {"OUT": str(output), "PATH": "/usr/bin:/bin"}
-        subprocess.run(["/bin/sh", "-c", _PRINT + line], env=environment, capture_output=True, check=True)
-        printed = output.read_text().splitlines()
-    words = [word for _, *arguments in commands for word in (str(len(arguments)), *arguments)]
-    assert sorted(printed) == sorted(words)  # the commands of a pipeline run side by side
+        words = [word for _, *arguments in commands for word in (str(len(arguments)), *arguments)]
+        for shell in ("/bin/sh", shell_words("")[0]):
+            output.unlink(missing_ok=True)
+            subprocess.run([shell, "-c", _PRINT + line], env=environment, capture_output=True, check=True)
+            printed = output.read_text().splitlines()
+            assert sorted(printed) == sorted(words)  # the commands of a pipeline run side by side

@@ -110,6 +110,12 @@ def test_a_path_covers_nothing_else(path: object, root: Path) -> None:
         ".vscode/tasks.json",
         ".venv/bin/ruff",
         "node_modules/.bin/tsc",
+        ".gitattributes",
+        ".config/fish/config.fish",
+        ".pre-commit-config.yaml",
+        "src/.vimrc",
+        ".cargo/config.toml",
+        "sitecustomize.py",
         ".g\u200cit/config",  # some file systems ignore the invisible character
     ],
 )
@@ -135,7 +141,7 @@ def test_the_choices_describe_what_they_cover_from_narrow_to_wide(root: Path) ->
     choices = choices_for(command("git log -3", root))
     assert [choice.rule.text for choice in choices] == [
         "this exact command: git log -3",
-        "git log with options that are known to be harmless",
+        "git log with harmless options, such as git log --oneline -5, but not git log --output=names.txt",
         "every call of run_command",
     ]
     assert [choice.may_persist for choice in choices] == [True, True, False]
@@ -153,6 +159,29 @@ def test_the_choices_describe_what_they_cover_from_narrow_to_wide(root: Path) ->
     assert choices_for(RuledCall("fetch", {}, "d"))[0].rule == Rule(tool="fetch", digest="d")
     for choice in choices:
         assert choice.rule.covers(command("git log -3", root))
+
+
+def test_a_rule_for_several_families_shows_each_of_them() -> None:
+    assert Rule(families=("git log", "pytest")).text == (
+        "git log and pytest with harmless options, such as git log --oneline -5 and pytest -q tests, but not "
+        "git log --output=names.txt or pytest -p plugin; executes code of this project"
+    )
+
+
+@pytest.mark.parametrize("line", ["make", "git log", "git log | head"])
+def test_a_rule_does_not_cover_leaving_the_sandbox_unless_it_says_so(line: str, root: Path) -> None:
+    inside, leaving = command(line, root, unsandboxed=False), command(line, root, unsandboxed=True)
+    rules = [choice.rule for choice in choices_for(inside)]
+    assert rules == [choice.rule for choice in choices_for(command(line, root))]
+    assert all(rule.covers(inside) for rule in rules)
+    assert covering(rules, leaving) is None
+    wider = [choice.rule for choice in choices_for(leaving)]
+    assert len(wider) == len(rules)
+    assert all("also outside the sandbox" in rule.text for rule in wider)
+    assert all(rule.covers(inside) and rule.covers(leaving) for rule in wider)
+    assert covering([GIT_LOG, Rule(families=("pytest",), unsandboxed=True)], leaving) is None
+    with pytest.raises(ValueError, match="unsandboxed needs a rule for commands"):
+        Rule(tool="edit_file", unsandboxed=True)
 
 
 def test_rules_are_kept_in_a_file_that_can_be_edited(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _commands(chat: Terminal, stage: Scene) -> None:
     assert "1050" not in screen_text
     chat.say("a")
     chat.wait_for("1  this exact command: git log -1")
-    chat.wait_for("2  git log with options that are known to be harmless")
+    chat.wait_for("2  git log with harmless options")
     chat.wait_for("3  every call of run_command")
     chat.say("2p")
     screen_text = chat.wait_for(lambda screen: is_asking(screen) and "touch done" in screen)

@@ -10,18 +10,22 @@ stand in a command, and everything else is asked about:
 2. Each simple command must belong to a family: same program and subcommand, only options that the family lists, spelled
    in full (git and GNU programs also accept abbreviations, which could mean something else), and operands of its kind.
 3. Operands that name files must lie in the project, also after following links. So must a value that follows its
-   option as the next word: some programs take it for an operand, because the option needs no value.
+   option as the next word, and it must not look like an option: where the option needs no value, the program takes the
+   next word for an operand or an option (`git diff -U --output=/any/file`).
 4. git must find the repository of the project. In another one below it, which an archive or a model may have put there,
    the configuration names programs for git to run; even a folder without ``.git`` can be one.
+5. The program itself must not be a file of the project, as it is if a folder of the project is in PATH.
 
 A shell grammar is not needed for this: a construct that the two regular expressions below do not know is refused, while
 a parser that recovers from errors would have to be asked for everything it skipped.
 """
 
+import os
 import re
 from collections.abc import Collection
 from enum import Enum
 from pathlib import Path, PurePosixPath
+from shutil import which
 from typing import NamedTuple
 
 __all__ = ["FAMILIES", "Family", "Operands", "families_in", "is_covered", "simple_commands"]
@@ -78,6 +82,10 @@ class Family(NamedTuple):
 
     name: str
     """The program and the subcommand, separated by a space."""
+    example: str
+    """A command that the family covers."""
+    excluded: str
+    """A command that looks like one of the family, and is asked about."""
     flags: frozenset[str]
     """Options without a value."""
     valued: frozenset[str]
@@ -86,6 +94,8 @@ class Family(NamedTuple):
     most_operands: int | None = None
     required: frozenset[str] = frozenset()
     """Options without which the command would do something else."""
+    follows_links: bool = False
+    """Whether the command follows links that it finds in a folder, so that operands must not be folders."""
     runs_project_code: bool = False
     """Whether the command executes code of the project, as test runners do, or is told by its files what to write."""
 
@@ -98,9 +108,19 @@ class Family(NamedTuple):
 
 
 def _family(
-    name: str, flags: str = "", valued: str = "", operands: Operands = Operands.PATHS, **more: object
+    example: str,
+    excluded: str,
+    flags: str = "",
+    valued: str = "",
+    operands: Operands = Operands.PATHS,
+    *,
+    words: int = 1,
+    **more: object,
 ) -> Family:
-    return Family(name, frozenset(flags.split()), frozenset(valued.split()), operands, **more)  # type: ignore[arg-type]
+    """The family that the first `words` of the example name."""
+    name = " ".join(example.split(" ")[:words])
+    sets = frozenset(flags.split()), frozenset(valued.split())
+    return Family(name, example, excluded, *sets, operands, **more)  # type: ignore[arg-type]
 
 
 # What git prints, without options that write (--output), run programs (--ext-diff, --textconv, --show-signature, -O) or
@@ -123,39 +143,60 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         # Files. `sort` without -o and --compress-program, `uniq` without its second operand, which is written.
-        _family("ls", "-a -A -l -h -1 -t -r -R -S -d -F -i -s -n -p --all --almost-all --human-readable --recursive"),
-        _family("cat", "-n -b -A -E -T -s -v"),
-        _family("head", "-q -v", "-n -c --lines --bytes"),
-        _family("tail", "-q -v", "-n -c --lines --bytes"),
-        _family("wc", "-l -w -c -m -L --lines --words --bytes --chars"),
-        _family("file", "-b -i --brief --mime --mime-type"),
-        _family("stat", "", "-c --format"),
-        _family("du", "-s -h -a -c -k -m --summarize --human-readable", "-d --max-depth"),
-        _family("tree", "-a -d -f -s -h -i --dirsfirst", "-L -P -I"),
-        _family("diff", "-u -q -w -b -B -i -y --brief --unified", "-U"),
-        _family("cmp", "-s -l -b"),
-        _family("nl", "", "-b -w"),
-        _family("sort", "-n -r -u -f -b -h -V -g -c -d --numeric-sort --reverse --unique", "-k -t"),
-        _family("uniq", "-c -d -u -i --count --repeated --unique", "-f -s -w", most_operands=1),
-        _family("cut", "-s", "-d -f -c -b --delimiter --fields"),
-        _family("tr", "-d -s -c -C", operands=Operands.TEXT),
-        _family("sed", "-n", operands=Operands.LINES, required=frozenset(("-n",))),
-        _family("basename", "-a", "-s", operands=Operands.TEXT),
-        _family("dirname", operands=Operands.TEXT),
-        _family("realpath"),
-        _family("pwd", "-P -L", operands=Operands.NONE),
-        _family("echo", "-n -e -E", operands=Operands.TEXT),
-        _family("true", operands=Operands.NONE),
-        _family("which", "-a", operands=Operands.TEXT),
-        _family("date", "-u --utc", operands=Operands.NONE),
+        _family(
+            "ls -la src",
+            "ls /etc",
+            "-a -A -l -h -1 -t -r -R -S -d -F -i -s -n -p --all --almost-all --human-readable --recursive",
+        ),
+        _family("cat README.md", "cat ~/.ssh/id_rsa", "-n -b -A -E -T -s -v"),
+        _family("head -n 20 README.md", "head /etc/passwd", "-q -v", "-n -c --lines --bytes"),
+        _family("tail -n 20 README.md", "tail -f README.md", "-q -v", "-n -c --lines --bytes"),
+        _family("wc -l README.md", "wc --files0-from=names", "-l -w -c -m -L --lines --words --bytes --chars"),
+        _family("file README.md", "file -m magic README.md", "-b -i --brief --mime --mime-type"),
+        _family("stat README.md", "stat /etc/passwd", "", "-c --format"),
+        _family("du -sh src", "du -sh /", "-s -h -a -c -k -m --summarize --human-readable", "-d --max-depth"),
+        _family("tree -L 2 src", "tree -o names", "-a -d -f -s -h -i --dirsfirst", "-L -P -I"),
+        _family(
+            "diff -u a.txt b.txt", "diff -r src old", "-u -q -w -b -B -i -y --brief --unified", "-U", follows_links=True
+        ),
+        _family("cmp a.txt b.txt", "cmp a.txt /etc/passwd", "-s -l -b"),
+        _family("nl README.md", "nl /etc/passwd", "", "-b -w"),
+        _family(
+            "sort -u names.txt",
+            "sort -o names.txt names.txt",
+            "-n -r -u -f -b -h -V -g -c -d --numeric-sort --reverse --unique",
+            "-k -t",
+        ),
+        _family(
+            "uniq -c names.txt",
+            "uniq names.txt other.txt",
+            "-c -d -u -i --count --repeated --unique",
+            "-f -s -w",
+            most_operands=1,
+        ),
+        _family("cut -d, -f1 names.csv", "cut -f1 /etc/passwd", "-s", "-d -f -c -b --delimiter --fields"),
+        _family("tr -d x", "tr a b < names.txt", "-d -s -c -C", operands=Operands.TEXT),
+        _family(
+            "sed -n 1,40p README.md", "sed -i 1d README.md", "-n", operands=Operands.LINES, required=frozenset(("-n",))
+        ),
+        _family("basename src/main.py", "basename $HOME", "-a", "-s", operands=Operands.TEXT),
+        _family("dirname src/main.py", "dirname $HOME", operands=Operands.TEXT),
+        _family("realpath src", "realpath /etc"),
+        _family("pwd", "pwd > names.txt", "-P -L", operands=Operands.NONE),
+        _family("echo done", "echo $HOME", "-n -e -E", operands=Operands.TEXT),
+        _family("true", "true & make", operands=Operands.NONE),
+        _family("which python", "which $HOME", "-a", operands=Operands.TEXT),
+        _family("date -u", "date -s 2020-01-01", "-u --utc", operands=Operands.NONE),
         # Searching. `grep -f`, `rg --pre` and `find -exec` are left out: they read any file, or run programs.
         _family(
-            "find",
+            "find . -name main.py",
+            "find . -delete",
             "-print -print0 -empty -not -o -a -depth",
             "-name -iname -path -ipath -type -maxdepth -mindepth -size -mtime -mmin -newer",
         ),
         _family(
-            "grep",
+            "grep -rn main src",
+            "grep -f names.txt README.md",
             "-r -n -i -l -L -c -o -v -w -x -E -F -P -H -h -s -q -a -I --recursive --line-number --ignore-case --count "
             "--only-matching --invert-match --word-regexp --files-with-matches --no-messages --with-filename "
             "--no-filename --extended-regexp --fixed-strings --perl-regexp",
@@ -163,98 +204,208 @@ FAMILIES: dict[str, Family] = {
             operands=Operands.PATTERN,
         ),
         _family(
-            "rg",
+            "rg -n main src",
+            "rg --pre ./program main",
             "-n -i -S -l -c -o -v -w -x -F -U -H -N -s --hidden --no-ignore --files-with-matches --count --line-number "
             "--ignore-case --smart-case --fixed-strings --multiline --word-regexp --no-heading --heading --vimgrep",
             "-A -B -C -m -g -t -T --glob --type --type-not --max-count --max-depth --context --color --sort",
             operands=Operands.PATTERN,
         ),
         # Version control.
-        _family("git status", "-s -b -z --short --branch --porcelain --long --ignored", "--untracked-files"),
-        _family("git diff", _GIT_DIFF, _GIT_DIFF_VALUED, operands=Operands.REVISIONS),
-        _family("git show", _GIT_DIFF + _GIT_LOG, _GIT_DIFF_VALUED + " --format --pretty", operands=Operands.REVISIONS),
-        _family("git log", _GIT_DIFF + _GIT_LOG, f"{_GIT_DIFF_VALUED} {_GIT_LOG_VALUED}", operands=Operands.REVISIONS),
-        _family("git shortlog", "-s -n -e --summary --numbered", "--since --until", operands=Operands.REVISIONS),
-        _family("git blame", "-w -s -l -e -f -n --show-name --show-email", "-L", operands=Operands.REVISIONS),
-        _family("git branch", "-a -r -v -vv --all --remotes --list --show-current", operands=Operands.NONE),
-        _family("git remote", "-v --verbose", operands=Operands.NONE),
-        _family("git stash list", operands=Operands.NONE),
-        _family("git tag", "-l --list", operands=Operands.NONE),
-        _family("git ls-files", "-m -o -d -s -c --modified --others --exclude-standard --deleted --stage --cached"),
         _family(
-            "git rev-parse",
+            "git status -s",
+            "git -c core.fsmonitor=./program status",
+            "-s -b -z --short --branch --porcelain --long --ignored",
+            "--untracked-files",
+            words=2,
+        ),
+        _family(
+            "git diff --stat", "git diff --ext-diff", _GIT_DIFF, _GIT_DIFF_VALUED, operands=Operands.REVISIONS, words=2
+        ),
+        _family(
+            "git show HEAD",
+            "git show --textconv",
+            _GIT_DIFF + _GIT_LOG,
+            _GIT_DIFF_VALUED + " --format --pretty",
+            operands=Operands.REVISIONS,
+            words=2,
+        ),
+        _family(
+            "git log --oneline -5",
+            "git log --output=names.txt",
+            _GIT_DIFF + _GIT_LOG,
+            f"{_GIT_DIFF_VALUED} {_GIT_LOG_VALUED}",
+            operands=Operands.REVISIONS,
+            words=2,
+        ),
+        _family(
+            "git shortlog -sn",
+            "git shortlog --output=names.txt",
+            "-s -n -e --summary --numbered",
+            "--since --until",
+            operands=Operands.REVISIONS,
+            words=2,
+        ),
+        _family(
+            "git blame README.md",
+            "git blame --contents /etc/passwd README.md",
+            "-w -s -l -e -f -n --show-name --show-email",
+            "-L",
+            operands=Operands.REVISIONS,
+            words=2,
+        ),
+        _family(
+            "git branch -a",
+            "git branch -D main",
+            "-a -r -v -vv --all --remotes --list --show-current",
+            operands=Operands.NONE,
+            words=2,
+        ),
+        _family("git remote -v", "git remote update", "-v --verbose", operands=Operands.NONE, words=2),
+        _family("git stash list", "git stash drop", operands=Operands.NONE, words=3),
+        _family("git tag -l", "git tag -d v1", "-l --list", operands=Operands.NONE, words=2),
+        _family(
+            "git ls-files -m",
+            "git ls-files -X names.txt",
+            "-m -o -d -s -c --modified --others --exclude-standard --deleted --stage --cached",
+            words=2,
+        ),
+        _family(
+            "git rev-parse HEAD",
+            "git rev-parse --parseopt",
             "--short --abbrev-ref --show-toplevel --git-dir --is-inside-work-tree --verify --quiet",
             operands=Operands.REVISIONS,
+            words=2,
         ),
-        _family("git describe", "--tags --always --dirty --all --long", operands=Operands.REVISIONS),
-        _family("git merge-base", "--all --is-ancestor", operands=Operands.REVISIONS),
         _family(
-            "git grep",
+            "git describe --tags",
+            "git describe /etc/passwd",
+            "--tags --always --dirty --all --long",
+            operands=Operands.REVISIONS,
+            words=2,
+        ),
+        _family(
+            "git merge-base main HEAD",
+            "git merge-base --fork-point main",
+            "--all --is-ancestor",
+            operands=Operands.REVISIONS,
+            words=2,
+        ),
+        _family(
+            "git grep -n main",
+            "git grep -O./program main",
             "-n -i -l -L -c -w -v -E -F -P -h -H -I --line-number --ignore-case --files-with-matches --count --cached",
             "-A -B -C",
             operands=Operands.PATTERN,
+            words=2,
         ),
         # Tests and checks of this project. Options that load other code or configuration (-p, -c, --rootdir, -exec)
         # and those that write elsewhere (--junitxml, -o) are left out.
         _family(
-            "pytest",
+            "pytest -q tests",
+            "pytest -p plugin",
             "-x -q -v -vv -s -l --lf --ff --last-failed --failed-first --collect-only --co --no-header --exitfirst "
             "--quiet --verbose -rA -ra -rf -rs --sw --stepwise",
             "-k -m -n --maxfail --tb --durations --deselect --color --timeout",
             runs_project_code=True,
         ),
         _family(
-            "python -m pytest",
+            "python -m pytest -q tests",
+            "python -m pytest -p plugin",
             "-x -q -v -vv -s -l --lf --ff --collect-only --exitfirst --quiet --verbose -ra -rA",
             "-k -m -n --maxfail --tb --durations --deselect --color",
             runs_project_code=True,
+            words=3,
         ),
         # Without operands: they name modules, also those that are installed elsewhere.
         _family(
-            "python -m unittest",
+            "python -m unittest -v",
+            "python -m unittest module",
             "-v -q -f -b --verbose --quiet --failfast",
             "-k",
             operands=Operands.NONE,
             runs_project_code=True,
+            words=3,
         ),
         _family(
-            "ruff check",
+            "ruff check src",
+            "ruff check --fix src",
             "--no-fix --diff --quiet --statistics --preview",
             "--select --ignore --output-format",
             runs_project_code=True,
+            words=2,
         ),
-        _family("ruff format", "--check --diff --quiet", required=frozenset(("--check",)), runs_project_code=True),
         _family(
-            "black",
+            "ruff format --check src",
+            "ruff format src",
+            "--check --diff --quiet",
+            required=frozenset(("--check",)),
+            runs_project_code=True,
+            words=2,
+        ),
+        _family(
+            "black --check src",
+            "black src",
             "--check --diff --quiet -q",
             "-l --line-length",
             required=frozenset(("--check",)),
             runs_project_code=True,
         ),
-        _family("mypy", "--strict --pretty --no-color-output --show-error-codes", runs_project_code=True),
-        _family("pyright", "--stats --verbose", runs_project_code=True),
         _family(
-            "tsc",
+            "mypy --strict src",
+            "mypy --config-file other.ini src",
+            "--strict --pretty --no-color-output --show-error-codes",
+            runs_project_code=True,
+        ),
+        _family("pyright src", "pyright --pythonpath ./program src", "--stats --verbose", runs_project_code=True),
+        _family(
+            "tsc --noEmit",
+            "tsc --outDir build",
             "--noEmit --pretty",
             operands=Operands.NONE,
             required=frozenset(("--noEmit",)),
             runs_project_code=True,
         ),
-        _family("cargo check", "--all --workspace --all-targets --tests -q -v", "-p --package", runs_project_code=True),
-        _family("cargo clippy", "--all --workspace --all-targets -q -v", "-p --package", runs_project_code=True),
         _family(
-            "cargo test",
+            "cargo check --workspace",
+            "cargo check --config other.toml",
+            "--all --workspace --all-targets --tests -q -v",
+            "-p --package",
+            runs_project_code=True,
+            words=2,
+        ),
+        _family(
+            "cargo clippy --all-targets",
+            "cargo clippy --fix",
+            "--all --workspace --all-targets -q -v",
+            "-p --package",
+            runs_project_code=True,
+            words=2,
+        ),
+        _family(
+            "cargo test --workspace",
+            "cargo test --manifest-path other.toml",
             "--all --workspace --lib --bins --tests --doc --no-run -q -v --release",
             "-p --package --test",
             operands=Operands.TEXT,
             runs_project_code=True,
+            words=2,
         ),
-        _family("go vet", runs_project_code=True),
-        _family("go test", "-v -race -short -cover", "-run -count -timeout -bench", runs_project_code=True),
+        _family("go vet ./...", "go vet -vettool=./program ./...", runs_project_code=True, words=2),
+        _family(
+            "go test ./... -run Main",
+            "go test -exec ./program ./...",
+            "-v -race -short -cover",
+            "-run -count -timeout -bench",
+            runs_project_code=True,
+            words=2,
+        ),
     )
 }
 
 _MOST_DIRECTORIES = 16  # each `cd` doubles the directories that the commands after it may run in
+_RECURSIVE = re.compile(r"-[^-]*r|--recursive")
+_NEGATIVE_NUMBER = re.compile(r"-[0-9]+")
 _LINE_RANGE = re.compile(r"(\d+|\$)(,(\d+|\+\d+|\$))?p?(;(\d+|\$)(,(\d+|\+\d+|\$))?p?)*")
 
 
@@ -284,6 +435,8 @@ def is_covered(line: str, allowed: Collection[str], root: Path, directory: Path)
     commands = simple_commands(line)
     if commands is None:
         return False
+    if not _is_inside(".", root, [directory]):
+        return False
     # A `cd` may have no effect, because it fails or because it is part of a pipeline. So what follows must be harmless
     # in each directory that it may run in.
     directories = [directory]
@@ -304,21 +457,37 @@ def is_covered(line: str, allowed: Collection[str], root: Path, directory: Path)
             return False
         if family.name not in allowed and (paths or family.name not in _FILTERS):
             return False
+        if family.follows_links and any((folder / path).is_dir() for folder in directories for path in paths):
+            return False
+        if not family.runs_project_code and _is_program_of(root, words[0]):
+            return False
         if words[0] == "git" and not all(_is_in_own_repository(folder, root) for folder in directories):
             return False
     return True
+
+
+def _is_program_of(root: Path, program: str) -> bool:
+    """Whether the shell would find a program in the project, or relative to the directory that it runs in."""
+    location = which(program)
+    if location is None:
+        return False
+    file, root = Path(location), root.resolve()
+    places = file.resolve(), file.parent.resolve()
+    return not file.is_absolute() or any(place.is_relative_to(root) for place in places)
 
 
 def _is_in_own_repository(folder: Path, root: Path) -> bool:
     """Whether git does not find another repository before it comes to the root of the project."""
     folder, root = folder.resolve(), root.resolve()
     below = [place for place in (folder, *folder.parents) if place != root and place.is_relative_to(root)]
-    return not any((place / ".git").exists() for place in below) and not any(map(_is_bare, (*below, root)))
+    return not any(os.path.lexists(place / ".git") for place in below) and not any(map(_is_bare, (*below, root)))
 
 
 def _is_bare(folder: Path) -> bool:
-    """Whether git takes a folder for a repository without a work tree."""
-    return all((folder / name).exists() for name in ("HEAD", "objects", "refs"))
+    """Whether git takes a folder for a repository without a work tree. The file commondir names the folder that has
+    the objects and the configuration."""
+    names = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(folder / name)}
+    return names >= {"HEAD", "objects", "refs"} or names >= {"HEAD", "commondir"}
 
 
 def _family_of(words: list[str]) -> Family | None:
@@ -332,8 +501,10 @@ def _family_of(words: list[str]) -> Family | None:
 def _paths(words: list[str], family: Family) -> tuple[list[str], list[str]] | None:
     """The operands that may name files, and the values of options that a program might take for such; None if the
     family does not list an option or an operand of the command."""
-    split = _operands_and_values(words[family.name.count(" ") + 1 :], family)
-    if split is None:
+    arguments = words[family.name.count(" ") + 1 :]
+    split = _operands_and_values(arguments, family)
+    # For %G in a format, git runs the program that checks signatures.
+    if split is None or (words[0] == "git" and any("%G" in argument for argument in arguments)):
         return None
     operands, values = split
     if family.most_operands is not None and len(operands) > family.most_operands:
@@ -344,7 +515,8 @@ def _paths(words: list[str], family: Family) -> tuple[list[str], list[str]] | No
         case Operands.TEXT:
             return [], values
         case Operands.PATTERN:
-            return operands[1:], values
+            is_recursive = any(_RECURSIVE.match(argument) for argument in arguments)
+            return operands[1:] or ["."] * is_recursive, values
         case Operands.LINES:
             return (operands[1:], values) if operands and _LINE_RANGE.fullmatch(operands[0]) else None
         case Operands.PATHS:
@@ -378,7 +550,8 @@ def _operands_and_values(words: list[str], family: Family) -> tuple[list[str], l
             return None
         seen.add(word)
         if takes_next:
-            if index == len(words):
+            # A word that looks like an option is one, if the option before it needs no value.
+            if index == len(words) or (words[index].startswith("-") and not _NEGATIVE_NUMBER.fullmatch(words[index])):
                 return None
             values.append(words[index])
             index += 1

@@ -15,6 +15,10 @@ bring permissions along, and tools cannot write there.
     families = ["git log"]       # git log with options that only print, on its own or piped into head, grep or sort
 
     [[allow]]
+    command = "make image"
+    unsandboxed = true           # also if the call asks to leave the sandbox
+
+    [[allow]]
     tool = "edit_file"           # edits in src and below
     path = "src"
 
@@ -46,8 +50,11 @@ _PROTECTED = frozenset(
     """
     .git .hg .svn .bartack .husky .vscode .idea .envrc .direnv .profile .login .bashrc .bash_profile .bash_login
     .bash_logout .bash_aliases .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .inputrc .gitconfig
-    .gitmodules .npmrc .pypirc .netrc .ssh .claude .mcp.json .venv venv .tox node_modules .tool-versions .mise.toml
-    mise.toml .python-version
+    .gitmodules .gitattributes .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs .pypirc .netrc .ssh .gnupg .config .local
+    .claude .codex .cursor .gemini .opencode .zed .devcontainer .mcp.json .venv venv .tox .nox node_modules
+    .tool-versions .mise.toml mise.toml .python-version .pre-commit-config.yaml lefthook.yml .cargo .vimrc .nvimrc
+    .exrc .emacs .dir-locals.el .gdbinit .lldbinit .pdbrc .pythonrc .pythonstartup .xinitrc .xsession .xprofile
+    .pam_environment .curlrc .wgetrc .screenrc .tmux.conf config.fish sitecustomize.py usercustomize.py
     """.split()  # noqa: SIM905 - a list of words
 )
 
@@ -73,6 +80,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """The file or folder, relative to the project, that a file tool may change."""
     directory: str = "."
     """The directory that an exact command runs in."""
+    unsandboxed: bool = False
+    """Whether commands may also run outside the sandbox."""
     digest: str | None = None
     """The digest of the definition of a tool from elsewhere, which may change."""
 
@@ -83,9 +92,13 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             raise ValueError(f"there is no family {unknown[0]!r}")
         if self.path is not None and self.tool not in FILE_TOOLS:
             raise ValueError(f"path needs one of the tools {', '.join(sorted(FILE_TOOLS))}")
+        if self.unsandboxed and self.tool not in (None, COMMAND_TOOL):
+            raise ValueError("unsandboxed needs a rule for commands")
 
     def covers(self, call: RuledCall) -> bool:
         """Whether this call is allowed."""
+        if _is_unsandboxed(call) and not self.unsandboxed:
+            return False
         if self.tool is not None:
             if (self.tool, self.digest) != (call.tool, call.digest):
                 return False
@@ -99,14 +112,20 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def text(self) -> str:
-        """What the rule covers, in words."""
+        """What the rule covers, in words, and what it does not."""
+        leaving = ", also outside the sandbox" if self.unsandboxed else ""
         if self.command is not None:
             where = "" if self.directory == "." else f" in {self.directory}"
-            return f"this exact command{where}: {self.command}"
+            return f"this exact command{where}{leaving}: {self.command}"
         if self.families:
-            return f"{' and '.join(self.families)} with options that are known to be harmless"
+            families = [FAMILIES[name] for name in self.families]
+            examples = _listed([family.example for family in families], "and")
+            excluded = _listed([family.excluded for family in families], "or")
+            effect = "; executes code of this project" if any(family.runs_project_code for family in families) else ""
+            names = _listed(self.families, "and")
+            return f"{names} with harmless options{leaving}, such as {examples}, but not {excluded}{effect}"
         if self.tool not in FILE_TOOLS or self.digest is not None:
-            return f"every call of {self.tool}"
+            return f"every call of {self.tool}{leaving}"
         where = "this project" if self.path in (None, ".") else self.path
         return f"{self.tool} in {where}, except files that programs execute or obey (such as .git)"
 
@@ -120,6 +139,16 @@ def is_protected(path: str) -> bool:
     """Whether a file is always asked about, whatever the rules say."""
     # Some file systems ignore invisible characters in a name.
     return not path.isprintable() or any(name.casefold() in _PROTECTED for name in PurePosixPath(path).parts)
+
+
+def _listed(texts: Sequence[str], conjunction: str) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def _is_unsandboxed(call: RuledCall) -> bool:
+    is_command = call.tool == COMMAND_TOOL and call.digest is None
+    return is_command and call.arguments.get("unsandboxed") not in (None, False)
 
 
 def _command(call: RuledCall) -> str | None:
@@ -158,15 +187,16 @@ def choices_for(call: RuledCall) -> list[Choice]:
     """The rules that would cover this call, from the narrowest to the widest."""
     rules: list[Rule] = []
     command, directory, path = _command(call), call.arguments.get("directory", "."), call.arguments.get("path")
+    unsandboxed = _is_unsandboxed(call)
     if command is not None and isinstance(directory, str):
-        rules.append(Rule(command=command, directory=directory))
+        rules.append(Rule(command=command, directory=directory, unsandboxed=unsandboxed))
         families = families_in(command)
         if families is not None:
-            rules.append(Rule(families=tuple(family.name for family in families)))
+            rules.append(Rule(families=tuple(family.name for family in families), unsandboxed=unsandboxed))
     if call.tool in FILE_TOOLS and call.digest is None and isinstance(path, str):
         rules += [Rule(tool=call.tool, path=path), Rule(tool=call.tool, path=".")]
     else:
-        rules.append(Rule(tool=call.tool, digest=call.digest))
+        rules.append(Rule(tool=call.tool, digest=call.digest, unsandboxed=unsandboxed))
     # All commands of a project, forever, would be a permission for anything.
     return [Choice(rule, may_persist=rule.tool != COMMAND_TOOL) for rule in rules if rule.covers(call)]
 
@@ -176,8 +206,10 @@ def covering(rules: Sequence[Rule], call: RuledCall) -> Rule | None:
     for rule in rules:
         if rule.covers(call):
             return rule
-    families = tuple(dict.fromkeys(name for rule in rules for name in rule.families))
-    combined = Rule(families=families) if families else None
+    unsandboxed = _is_unsandboxed(call)
+    fitting = (rule for rule in rules if rule.unsandboxed or not unsandboxed)
+    families = tuple(dict.fromkeys(name for rule in fitting for name in rule.families))
+    combined = Rule(families=families, unsandboxed=unsandboxed) if families else None
     return combined if combined is not None and combined.covers(call) else None
 
 
@@ -282,5 +314,5 @@ def permissions_folder() -> Path:
     return config_path().with_name("permissions")
 
 
-def _toml_value(value: str | Sequence[str]) -> str:
+def _toml_value(value: str | bool | Sequence[str]) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
