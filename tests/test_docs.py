@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import bartack
 from bartack.models import VENDORS
 from bartack.testing import fault_server, scenarios
 from lab.repository import PACKAGES, ROOT, find_test
@@ -287,6 +288,15 @@ def test_no_page_contains_a_path_of_the_machine_it_was_written_on(page: Path) ->
 
 def test_readme_fits_on_a_few_screens() -> None:
     assert len(text_of(ROOT / "README.md").splitlines()) <= 150
+
+
+def test_a_page_or_an_example_uses_every_name_of_the_top_level() -> None:
+    """Names that none of them needs are in the package of their layer."""
+    pages = [DOCS / "guides", DOCS / "cookbook", ROOT / "examples"]
+    texts = [text_of(page) for folder in pages for page in folder.rglob("*") if page.suffix in (".md", ".py")]
+    words = set(re.findall(r"\w+", "\n".join(texts)))
+    assert set(bartack.__all__) - words == {"__version__"}
+    assert len(bartack.__all__) <= 75
 
 
 def test_provider_guide_lists_every_vendor_with_its_format_and_key() -> None:

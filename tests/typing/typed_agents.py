@@ -210,7 +210,7 @@ async def every_event_has_its_class(agent: Agent[Shop, Answer]) -> str:
                 case ToolChanged():
                     assert_type(event.tool_name, str)
                     assert_type(event.state.status, Literal["pending", "running", "completed", "error"])
-                case bartack.ApprovalRequested():
+                case bartack.agent.ApprovalRequested():
                     run.approve(assert_type(event.request.tool_call_id, str))
                 case EntryAppended():
                     assert_type(event.entry.fact, Fact)
@@ -265,9 +265,9 @@ class Supervisor:
 
 
 def hooks_and_approvers_have_signatures(model: Model) -> None:
-    hooks = bartack.Hooks(before_model=before_model, before_tool=before_tool, after_tool=after_tool)
+    hooks = bartack.agent.Hooks(before_model=before_model, before_tool=before_tool, after_tool=after_tool)
     Agent(model, hooks=hooks, approver=Supervisor())
-    bartack.Hooks(before_tool=forgot_async)  # type: ignore[arg-type]
+    bartack.agent.Hooks(before_tool=forgot_async)  # type: ignore[arg-type]
     Agent(model, approver=forgot_async)  # type: ignore[call-overload]
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from bartack import Message, ScriptedModel, StoreError, ToolCall, assistant
+from bartack import Message, ScriptedModel, ToolCall, assistant
 from bartack.agent import Agent
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.config import LoopConfig
+from bartack.nouns.errors import StoreError
 from bartack.store import MemoryStore
 from bartack.tools import ToolContext, tool
 from tests.agent.kit import SESSION, check_session, within

@@ -54,14 +54,12 @@ from bartack.nouns.entries import (
 from bartack.nouns.errors import (
     AgentError,
     BartackError,
-    ConfigError,
     Conflict,
     ErrorCode,
     ModelError,
     NotFound,
     PartValidationError,
     SessionInUse,
-    StoreError,
     ToolError,
     TryAgain,
 )
@@ -99,9 +97,7 @@ if _typing.TYPE_CHECKING:  # pragma: no cover
     from bartack import views as views
     from bartack.agent import (
         Agent,
-        ApprovalRequested,
         DeltaReceived,
-        Hooks,
         ModelSwitched,
         PromptContext,
         Refusal,
@@ -116,24 +112,16 @@ if _typing.TYPE_CHECKING:  # pragma: no cover
     from bartack.models import ScriptedModel, connect
     from bartack.store import MemoryStore, open_store
     from bartack.tools import (
-        Approver,
-        CodeExecution,
-        FileSearch,
-        ImageGeneration,
-        McpConnector,
         ToolContext,
         ToolOutput,
         ToolRegistry,
-        WebFetch,
-        WebSearch,
         provider_tool,
         tool,
     )
     from bartack.tools.mcp import mcp
 else:
     _PACKAGES = ("agent", "formats", "models", "session", "store", "tools", "views")
-    _TOOLS = ("Approver", "ToolContext", "ToolOutput", "ToolRegistry", "provider_tool", "tool")
-    _TOOLS += ("CodeExecution", "FileSearch", "ImageGeneration", "McpConnector", "WebFetch", "WebSearch")
+    _TOOLS = ("ToolContext", "ToolOutput", "ToolRegistry", "provider_tool", "tool")
     _LAZY = dict.fromkeys(_TOOLS, "tools") | {"mcp": "tools.mcp"}
     _LAZY |= dict.fromkeys(("MemoryStore", "open_store"), "store")
     _LAZY |= dict.fromkeys(("ScriptedModel", "connect"), "models")
@@ -150,14 +138,10 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentError",
-    "ApprovalRequested",
     "ApprovalRequired",
-    "Approver",
     "BartackError",
     "CacheConfig",
-    "CodeExecution",
     "CompactionSummary",
-    "ConfigError",
     "Conflict",
     "ContextConfig",
     "Continuation",
@@ -169,12 +153,8 @@ __all__ = [
     "ErrorCode",
     "Failed",
     "FileRef",
-    "FileSearch",
-    "Hooks",
     "Image",
-    "ImageGeneration",
     "LoopConfig",
-    "McpConnector",
     "MemoryStore",
     "Message",
     "MessageAssembler",
@@ -200,7 +180,6 @@ __all__ = [
     "SessionInUse",
     "Snapshot",
     "Start",
-    "StoreError",
     "Text",
     "TextDelta",
     "Thinking",
@@ -217,8 +196,6 @@ __all__ = [
     "ToolResult",
     "TryAgain",
     "Usage",
-    "WebFetch",
-    "WebSearch",
     "__version__",
     "assistant",
     "connect",

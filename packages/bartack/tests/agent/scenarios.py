@@ -14,7 +14,6 @@ from bartack import (
     LoopConfig,
     Message,
     Meta,
-    StoreError,
     Thinking,
     ToolCall,
     Usage,
@@ -24,6 +23,7 @@ from bartack.agent import Agent, ApprovalRequested, LiveApprover, RetryPolicy
 from bartack.environment import Environment
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
+from bartack.nouns.errors import StoreError
 from bartack.store import Lease, MemoryStore
 from bartack.store.append import Batch, Permit
 from bartack.tools import ToolDefinition

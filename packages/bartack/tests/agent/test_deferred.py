@@ -12,7 +12,6 @@ from bartack import (
     BartackError,
     Conflict,
     ErrorCode,
-    Hooks,
     NotFound,
     Redaction,
     Text,
@@ -21,7 +20,7 @@ from bartack import (
     assistant,
     tool,
 )
-from bartack.agent import Agent, LiveApprover, RunPaused, StatusChanged
+from bartack.agent import Agent, Hooks, LiveApprover, RunPaused, StatusChanged
 from bartack.models import ScriptedModel
 from bartack.nouns.entries import ResultPosted, ToolStarted
 from bartack.nouns.tables import AgentStatus

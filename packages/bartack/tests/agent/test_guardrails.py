@@ -9,9 +9,7 @@ from msgspec.structs import replace
 from bartack import (
     Agent,
     AgentError,
-    ConfigError,
     ErrorCode,
-    Hooks,
     MemoryStore,
     Message,
     Refusal,
@@ -21,8 +19,10 @@ from bartack import (
     assistant,
     user,
 )
+from bartack.agent import Hooks
 from bartack.models import ScriptedModel
 from bartack.nouns.entries import RunEnded
+from bartack.nouns.errors import ConfigError
 from bartack.nouns.requests import ModelRequest
 from bartack.nouns.tables import AgentStatus
 from tests.agent.kit import weather

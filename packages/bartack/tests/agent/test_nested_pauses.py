@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from bartack import ErrorCode, StoreError, ToolCall, ToolContext, ToolResult, Usage, assistant, tool
+from bartack import ErrorCode, ToolCall, ToolContext, ToolResult, Usage, assistant, tool
 from bartack.agent import Agent, ApprovalRequested, LiveApprover, RunPaused
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.entries import ApprovalRequired, ToolStarted
-from bartack.nouns.errors import Conflict, NotFound, PartValidationError
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError, StoreError
 from bartack.nouns.tables import AgentStatus
 from bartack.store import MemoryStore, SessionStore, open_store, requests
 from bartack.tools import Decision, ToolDefinition

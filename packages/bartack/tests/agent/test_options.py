@@ -7,23 +7,13 @@ from typing import Any
 
 import pytest
 
-from bartack import (
-    Agent,
-    AgentConfig,
-    BartackError,
-    ConfigError,
-    ErrorCode,
-    Hooks,
-    LoopConfig,
-    RetryPolicy,
-    handoff,
-    tool,
-)
+from bartack import Agent, AgentConfig, BartackError, ErrorCode, LoopConfig, RetryPolicy, handoff, tool
+from bartack.agent import Hooks
 from bartack.agent.options import AgentOptions, RunSettings
 from bartack.agent.settings import AgentSettings
 from bartack.models import ScriptedModel
 from bartack.nouns.config import ModelConfig
-from bartack.nouns.errors import PartValidationError
+from bartack.nouns.errors import ConfigError, PartValidationError
 from bartack.store import MemoryStore
 from bartack.tools import ToolSettings
 from tests.agent.kit import make, weather

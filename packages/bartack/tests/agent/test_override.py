@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from bartack import Agent, ConfigError, ToolCall, assistant
+from bartack import Agent, ToolCall, assistant
 from bartack.models import ScriptedModel
+from bartack.nouns.errors import ConfigError
 from tests.agent.kit import call, weather
 
 

@@ -16,7 +16,6 @@ from bartack import (
     Message,
     Meta,
     NotFound,
-    StoreError,
     ToolCall,
     assistant,
 )
@@ -24,6 +23,7 @@ from bartack.agent import Agent, StatusChanged
 from bartack.models import ScriptedModel
 from bartack.models.scripted import ScriptedResponse
 from bartack.nouns.entries import ToolStarted
+from bartack.nouns.errors import StoreError
 from bartack.nouns.tables import AGENT
 from bartack.tools import Decision, ToolContext, ToolDefinition, tool
 from tests.agent.kit import FAST, SESSION, check_session, counting_environment, starts, within

@@ -14,7 +14,6 @@ from bartack import (
     NotFound,
     PartValidationError,
     SessionInUse,
-    StoreError,
     ToolCall,
     ToolError,
     assistant,
@@ -23,7 +22,7 @@ from bartack import (
 from bartack.agent import Agent, ApprovalRequested, LiveApprover, ModelSwitched
 from bartack.models import ScriptedModel
 from bartack.nouns.entries import ApprovalDecided, MessageQueued, ModelChange, RunEnded, RunStarted, SessionHeader
-from bartack.nouns.errors import LeaseLost
+from bartack.nouns.errors import LeaseLost, StoreError
 from bartack.nouns.messages import ModelRef
 from bartack.nouns.tables import AgentStatus
 from bartack.session.decisions import Decision, arguments_digest, decided_fact

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from bartack import Conflict, ErrorCode, StoreError, ToolCall, assistant
+from bartack import Conflict, ErrorCode, ToolCall, assistant
 from bartack.agent import Agent, RunFinished
 from bartack.models import ScriptedModel
+from bartack.nouns.errors import StoreError
 from bartack.store import Lease, MemoryStore, open_store
 from bartack.store.append import Batch, Permit
 from bartack.tools import tool

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bartack import ApprovalRequested, BartackError, Entry, Hooks, ScriptedModel, Text, ToolCall, assistant
-from bartack.agent import Agent, LiveApprover
+from bartack import BartackError, Entry, ScriptedModel, Text, ToolCall, assistant
+from bartack.agent import Agent, ApprovalRequested, Hooks, LiveApprover
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolStarted
 from bartack.nouns.requests import ModelRequest
 from bartack.nouns.tables import AgentStatus

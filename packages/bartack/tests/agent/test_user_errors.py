@@ -8,7 +8,6 @@ import pytest
 
 from bartack import (
     Agent,
-    ConfigError,
     DeltaReceived,
     ErrorCode,
     PartValidationError,
@@ -22,6 +21,7 @@ from bartack import (
 from bartack.models import ScriptedModel
 from bartack.nouns import wire
 from bartack.nouns.deltas import MessageDelta, TextDelta, ThinkingDelta
+from bartack.nouns.errors import ConfigError
 from bartack.tools import ToolDefinition
 
 

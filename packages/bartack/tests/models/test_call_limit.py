@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bartack import ConfigError, connect, user
+from bartack import connect, user
 from bartack.models import CallLimit
+from bartack.nouns.errors import ConfigError
 from tests.models.doubles import BytesClient, read
 
 

@@ -173,8 +173,8 @@ def _is_trusted(files: Sequence[ProjectFile], console: Console) -> bool:
     names = ", ".join(safe_line(str(file.path)) for file in files)
     console.print(f"This folder has instructions for the model: {names}", markup=False, highlight=False)
     console.print("Use them only if you trust who wrote them. Tools ask before they change anything.", markup=False)
-    shown = ", ".join(safe_line(str(folder)) for folder in folders)
-    if not typer.confirm(f"Trust {shown} from now on?", default=False):
+    folder_names = ", ".join(safe_line(str(folder)) for folder in folders)
+    if not typer.confirm(f"Trust {folder_names} from now on?", default=False):
         console.print("Continuing without its instructions.", markup=False)
         return False
     for folder in folders:

@@ -30,7 +30,7 @@ class Draft:
     def __init__(self, pastes: Pastes) -> None:
         self._pastes = pastes
         self.queued: list[str] = []
-        self.steering: Steering | None = None  # of the run that Enter steers; None if there is none
+        self.steering: Steering | None = None  # steers the run that Enter adds to; None if there is none
         self.is_closed = False  # Ctrl-D exits once the queue is empty
         self._buffer = Buffer(multiline=True)
         self._is_escaped = False  # the last key was Escape, which is also how Alt is sent

@@ -26,7 +26,7 @@ from bartack_code.chat.keyboard import Offers
 from bartack_code.chat.slash_sessions import set_in_session
 from bartack_code.terminal.style import THEMES
 
-_JOB_LINES = 40  # of the output of a command in the background
+_JOB_LINES = 40  # shown of the output of a command in the background
 
 
 async def model_command(chat: Conversation, argument: str) -> None:

@@ -124,16 +124,16 @@ async def _serve(
     upstreams: Upstreams,
     address: Address,
     listener: socket.socket,
-    at: StoreAddress,
+    store_address: StoreAddress,
     agents: Mapping[str, Agent[Any, Any]],
 ) -> None:
     origins = address.origins(listener.getsockname()[1])
-    async with opened_store(at) as store:
+    async with opened_store(store_address) as store:
         secret = None if await all_keys(store) else await _add(store, "default")
         application = GatewayApp(upstreams, store, Hosts(origins), RequestLog(_log_path()), agents)
 
         def ready() -> None:
-            note(f"bartack {version('bartack')} · {at.display}", is_dim=True)
+            note(f"bartack {version('bartack')} · {store_address.display}", is_dim=True)
             _print(f"Listening on {origins[0]}")
             if secret is not None:
                 _print(f"Key, shown only once: {secret}")

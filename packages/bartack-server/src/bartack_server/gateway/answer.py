@@ -286,7 +286,7 @@ class Answer(Response):
         stream = await self._call(upstream)
         relay = self._relay
         assembler = self._assembler = MessageAssembler(guarded=True)
-        held: list[MessageDelta] = []  # before the first content
+        preamble: list[MessageDelta] = []  # what comes before the first content
         async with aclosing(stream) as deltas:  # type: ignore[type-var]
             async for stamped in deltas:
                 delta = stamped.delta
@@ -296,13 +296,13 @@ class Answer(Response):
                 if type(delta) is Failed:
                     return delta
                 if not self._has_begun:
-                    held.append(stamped)
+                    preamble.append(stamped)
                     if type(delta) in (Start, Usage):
                         continue
                     self._has_begun = True
                     self.outcome.first_byte_s = time.monotonic() - started_s
                     if relay is None:
-                        for earlier in held:
+                        for earlier in preamble:
                             self._write(earlier)
                 elif relay is None:
                     self._write(stamped)

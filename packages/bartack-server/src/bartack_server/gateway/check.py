@@ -50,8 +50,8 @@ class _Program(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
     variables: Mapping[str, str] = {}
-    settings_path: str | None = None  # in its home, for a program that is not set up by variables
-    files: Mapping[str, str] = {}  # in its home
+    settings_path: str | None = None  # below its home, for a program that is not set up by variables
+    files: Mapping[str, str] = {}  # below its home
 
 
 CHECKED: Mapping[str, _Program] = {
@@ -134,7 +134,7 @@ async def check_program(program: str, path: str | None = None) -> list[Finding]:
 
 class _Outcome(NamedTuple):
     has_run: bool
-    calls: int  # of the model
+    calls: int  # how often the model was called
     output: str
 
     @property

@@ -24,7 +24,7 @@ MESSAGES, RESPONSES, CHAT = "anthropic-messages", "openai-responses", "openai-ch
 GEMINI, OLLAMA = "gemini-generate", "ollama-chat"
 # Of any program, Claude Code, Codex, opencode and pi.
 _SESSION_HEADERS = ("x-bartack-session", "x-claude-code-session-id", "session-id", "x-session-id", "session_id")
-_RESOLVED = ("previous_response_id", "conversation")  # by the gateway
+_RESOLVED = ("previous_response_id", "conversation")  # the gateway looks these up itself
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 
 
@@ -32,7 +32,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     """A request body and what it asks for."""
 
     format: str
-    model: str  # as the client calls it
+    model: str  # the name that the client uses
     streams: bool
     facts: RequestFacts
     data: bytes  # the body as it was sent

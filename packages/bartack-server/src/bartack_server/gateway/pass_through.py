@@ -33,7 +33,7 @@ __all__ = ["PassThrough", "can_pass_through", "passed_call"]
 _FORWARDED = ("anthropic-beta", "anthropic-version", "openai-beta")
 _FORWARDED_QUERY = ("beta",)
 _LINE, _EVENT = re.compile(rb"\n"), re.compile(rb"\r?\n\r?\n")
-_MEMBER = re.compile(rb'\s*[,{]\s*("(?:[^"\\]|\\.)*")\s*:\s*')  # of a JSON object, up to its value
+_MEMBER = re.compile(rb'\s*[,{]\s*("(?:[^"\\]|\\.)*")\s*:\s*')  # a member of a JSON object, up to its value
 
 
 def can_pass_through(request: ClientRequest, model: object) -> bool:
@@ -83,7 +83,7 @@ class PassThrough:
         self._held: list[bytes] = []  # whole events
         self._has_content = False  # until then, another upstream may take over
         self._may_end_call = False
-        self._has_failed = False  # by an error in the bytes themselves
+        self._has_failed = False  # the bytes themselves contained an error
 
     def observe(self, chunk: bytes, deltas: Sequence[Delta]) -> None:
         """Take a chunk, with the deltas that it completes."""

@@ -40,7 +40,7 @@ ORIGIN = "gateway"
 _MAX_SESSIONS = 1000  # whose places are kept in memory
 _RESPONSE = "resp_"
 _RESPONSE_ID = re.compile(r"resp_([0-9a-f]{24})[0-9a-f]{32}")
-_KEY_ID = "gatewayKeyId"  # in the metadata of a session
+_KEY_ID = "gatewayKeyId"  # a key in the metadata of a session
 _ROOT = ""  # the chain digest before the first message
 
 
@@ -147,7 +147,7 @@ class Conversation:
         self._recorder = recorder
         self._key = key
         self._request = request
-        self._beginning: asyncio.Task[str] | None = None  # of the history; returns the id of its last entry
+        self._beginning: asyncio.Task[str] | None = None  # stores the history, and returns the id of its last entry
         self.session_id = ""
 
     def begin(self, request: ModelRequest) -> None:

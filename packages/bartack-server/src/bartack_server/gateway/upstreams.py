@@ -29,7 +29,7 @@ from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 __all__ = ["MAX_ATTEMPTS", "Upstream", "Upstreams", "error_for_client", "may_fail_over"]
 
 MAX_ATTEMPTS = 3
-_MAX_UPSTREAMS = 500  # to remember; clients may invent names
+_MAX_UPSTREAMS = 500  # no more are remembered, because clients may invent names
 _MAX_PAUSE_S = 60.0  # providers also report when the quota of a day is renewed
 # Another upstream would refuse the same request for the same reason.
 _FINAL = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.REQUEST_TOO_LARGE, ErrorCode.CONTENT_FILTER))
@@ -109,13 +109,13 @@ class Upstreams:
         upstreams = self._models.get(name) or self._default
         if upstreams:
             return upstreams
-        known = f" The models are {', '.join(self.names)}." if self.names else ""
+        hint = f" The models are {', '.join(self.names)}." if self.names else ""
         if not self._models:
             try:
                 return [self._chosen_by_client(name)]
             except (ModelError, PartValidationError) as error:
-                known = f" {error.message}"
-        raise ModelError(f"There is no model {name[:200]!r}.{known}", code=ErrorCode.MODEL_NOT_FOUND)
+                hint = f" {error.message}"
+        raise ModelError(f"There is no model {name[:200]!r}.{hint}", code=ErrorCode.MODEL_NOT_FOUND)
 
     def add(self, name: str, model: StreamingModel) -> None:
         """Serve a model by this name."""

@@ -40,7 +40,7 @@ MAX_BODY = 1_000_000  # bytes
 MAX_MESSAGE_BODY = 30_000_000  # a message contains its attachments
 _MAX_PAGE = 200
 _BODY_S = 10.0  # until the body has arrived, for a small one
-_BODY_BYTES_PER_S = 100_000  # as slow as a poor mobile connection
+_BODY_BYTES_PER_S = 100_000  # a poor mobile connection
 
 T = TypeVar("T")
 

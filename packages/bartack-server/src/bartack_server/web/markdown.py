@@ -37,22 +37,21 @@ _SANITISE: dict[str, Any] = {
 _FORMATTER = HtmlFormatter(nowrap=True)
 
 
-def _fence(self: Any, tokens: list[Token], at: int, options: Any, environment: Any) -> str:
-    token = tokens[at]
+def _fence(self: Any, tokens: list[Token], index: int, options: Any, environment: Any) -> str:
+    token = tokens[index]
     language = (token.info.split() or [""])[0]
-    shown = _escaped(language)
-    return f'<pre data-language="{shown}"><code>{_highlighted(token.content, language)}</code></pre>\n'
+    return f'<pre data-language="{_escaped(language)}"><code>{_highlighted(token.content, language)}</code></pre>\n'
 
 
-def _image(self: Any, tokens: list[Token], at: int, options: Any, environment: Any) -> str:
-    token = tokens[at]
+def _image(self: Any, tokens: list[Token], index: int, options: Any, environment: Any) -> str:
+    token = tokens[index]
     address = str(token.attrs.get("src", ""))
     return f'<a href="{_escaped(address)}">[image: {_escaped(token.content or address)}]</a>'
 
 
-def _cell(self: Any, tokens: list[Token], at: int, options: Any, environment: Any) -> str:
+def _cell(self: Any, tokens: list[Token], index: int, options: Any, environment: Any) -> str:
     """A cell with its alignment as an attribute: inline styles are not allowed."""
-    token = tokens[at]
+    token = tokens[index]
     style = str(token.attrs.get("style", "")).removeprefix("text-align:")
     return f'<{token.tag} align="{_escaped(style)}">' if style else f"<{token.tag}>"
 
@@ -84,8 +83,8 @@ def _highlighted(code: str, language: str) -> str:
         lexer = get_lexer_by_name(language, stripnl=False)
     except ClassNotFound:
         return _escaped(code)
-    shown: str = highlight(code, lexer, _FORMATTER)
-    return shown
+    html: str = highlight(code, lexer, _FORMATTER)
+    return html
 
 
 class HtmlCache:
@@ -94,23 +93,23 @@ class HtmlCache:
 
     def __init__(self, max_size: int = 16_000_000) -> None:
         self._max_size = max_size
-        self._known: dict[str, str] = {}
+        self._cached: dict[str, str] = {}
         self.size = 0  # characters of text and HTML
 
     def html(self, text: str) -> str:
         """The text as HTML, without references to links that are defined elsewhere."""
-        known = self._known.get(text)
-        if known is not None:
-            return known
-        made = nh3.clean(_PARSER.render(text), **_SANITISE)
-        size = len(text) + len(made)
+        cached = self._cached.get(text)
+        if cached is not None:
+            return cached
+        html = nh3.clean(_PARSER.render(text), **_SANITISE)
+        size = len(text) + len(html)
         if self.size + size > self._max_size:
-            self._known.clear()
+            self._cached.clear()
             self.size = 0
         if size <= self._max_size:
-            self._known[text] = made
+            self._cached[text] = html
             self.size += size
-        return made
+        return html
 
 
 _html = HtmlCache().html
@@ -137,7 +136,7 @@ class GrowingMarkdown:
     def __init__(self, references: dict[str, Any] | None = None) -> None:
         self._rest = ""  # what does not belong to a finished block
         self._references: dict[str, Any] = {} if references is None else references  # links defined so far
-        self.count = 0  # of finished blocks
+        self.count = 0  # how many blocks are finished
 
     def add(self, text: str) -> Blocks:
         """Add a piece."""

@@ -437,7 +437,7 @@ class _Conversation:
             fields["output"] = output["content"]
             if output.get("success") is False and (call := text_in(fields, "call_id")):
                 self._failed.add(call)
-        elif isinstance(output, dict):  # of no version known; the API takes text or a list
+        elif isinstance(output, dict):  # written by no known version; the API takes text or a list
             fields["output"] = json_text(output)
         return {"type": line.item, **fields}
 

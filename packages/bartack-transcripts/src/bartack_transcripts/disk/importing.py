@@ -38,7 +38,7 @@ __all__ = ["ImportedTranscript", "SeenFiles", "fewer_collections", "import_trans
 
 _BATCH = 500  # entries
 _ENDS = b" \t\r\n]}"
-_ATTEMPTS = 10  # at a session that others append to
+_ATTEMPTS = 10  # while others append to the session
 
 
 class SeenFiles:

@@ -29,7 +29,7 @@ OnDamage = Callable[[str, str], None]  # gets the name of a table or file, and w
 
 _ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter for a message with a damaged name
 _MAGIC = b"SQLite format 3\0"
-_ATTEMPTS = 10  # at a database that is written
+_ATTEMPTS = 10  # while the database is being written
 _LOG_HEAD = 32  # bytes of the log of a database; they change when it is begun again
 _STEPS = 1_000_000  # steps of SQLite's virtual machine between two checks of their total
 _STEPS_PER_BYTE = 50  # a row has some 100 bytes, and takes some 100 steps, and as many again to be sorted

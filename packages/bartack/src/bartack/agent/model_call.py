@@ -56,7 +56,7 @@ class ModelCall:
         self._files = snapshot
         self._environment = context.settings.environment
         self._assembler = MessageAssembler(context.run_id, guarded=True)
-        self._mark_s = time.monotonic()  # of the request
+        self._mark_s = time.monotonic()  # when the request was sent
 
     @classmethod
     async def of(

@@ -118,7 +118,7 @@ class Connections:
         self._environment = environment
         self._provider_raw = provider_raw
         self._own_models: list[Model] = []
-        self._models: dict[str, Model] = {}  # those that runs have named
+        self._models: dict[str, Model] = {}  # the models that runs have named
         self._toolsets: dict[int, tuple[Toolset, SharedCall[None]]] = {}
         self._runtimes: dict[int, tuple[Runtime, SharedCall[None]]] = {}
 

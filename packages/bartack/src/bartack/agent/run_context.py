@@ -118,7 +118,7 @@ class RunSetup(NamedTuple):
     tool_specs: tuple[ToolSpec, ...]
     instructions: str | None
     facts: tuple[Fact, ...]
-    is_switched: bool  # to another model than the session had before
+    is_switched: bool  # the session had another model before
 
     def started(self, agent: str | None) -> RunStarted:
         """The fact about the start, without its trace and metadata."""

@@ -53,7 +53,8 @@ async def execute_calls(context: RunContext, executor: ToolExecutor) -> RoundOut
     await _refuse_repeats(context)
 
     calls = dict(context.state.open_calls)
-    for question in context.state.questions:  # of sub-agents, asked before a crash or a pause; the executor asks others
+    # Questions of sub-agents, asked before a crash or a pause. The executor repeats its own.
+    for question in context.state.questions:
         is_open = question.expires_at is None or question.expires_at > context.settings.environment.now()
         if question.tool_call_id not in calls and is_open:
             publish_question(context, question)

@@ -24,7 +24,8 @@ __all__ = ["SEARCH", "declared_tools", "matching_tools", "search_definition"]
 
 SEARCH = "search_tools"
 _MAX_MATCHES = 5
-_LEAST_SHARE = 0.3  # of the best score; a tool that shares only common words with the query has less. Not measured.
+# Relative to the best score. A tool that shares only common words with the query has less. Not measured.
+_LEAST_SHARE = 0.3
 _DESCRIPTION = (
     "Search for tools that are not shown to you. Describe what you need to do in a few words; the tools that match can "
     "be called from your next step on."

@@ -531,7 +531,7 @@ def _operands_and_values(words: list[str], family: Family) -> tuple[list[str], l
     family does not list, or lacks a required one."""
     operands: list[str] = []
     values: list[str] = []
-    seen: set[str] = set()
+    options: set[str] = set()
     index = 0
     while index < len(words):
         word = words[index]
@@ -548,14 +548,14 @@ def _operands_and_values(words: list[str], family: Family) -> tuple[list[str], l
         takes_next = _takes_next_word(word, family)
         if takes_next is None:
             return None
-        seen.add(word)
+        options.add(word)
         if takes_next:
             # A word that looks like an option is one, if the option before it needs no value.
             if index == len(words) or (words[index].startswith("-") and not _NEGATIVE_NUMBER.fullmatch(words[index])):
                 return None
             values.append(words[index])
             index += 1
-    return (operands, values) if family.required <= seen else None
+    return (operands, values) if family.required <= options else None
 
 
 def _takes_next_word(word: str, family: Family) -> bool | None:

@@ -39,7 +39,7 @@ from bartack.store import SessionStore
 from bartack.store.errors import session_not_found_error
 from bartack.store.requests import pending_approvals
 
-_MAX_HITS = 10_000  # of which those in the scope are shown
+_MAX_HITS = 10_000  # searched for; hits outside of the scope are then left out
 _MAX_TEXT = 100_000  # characters of a session; about 25,000 tokens
 _PROGRAM = "bartack mcp serve"
 _NO_FORM: dict[str, Any] = {"type": "object", "properties": {}}

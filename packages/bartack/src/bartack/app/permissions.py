@@ -244,8 +244,8 @@ class PermissionFile:
         text = re.sub(r"(?m)\A(?P<comments>(?:[ \t]*#.*\n|\s*\n)*)mode *=.*\n", r"\g<comments>", text)
         comments = re.match(r"(?:[ \t]*#.*\n)*", text or self._heading)
         assert comments is not None
-        rest = (text or self._heading)[comments.end() :]
-        self._write(f'{comments[0]}mode = "{mode}"\n{rest}')
+        remainder = (text or self._heading)[comments.end() :]
+        self._write(f'{comments[0]}mode = "{mode}"\n{remainder}')
 
     def add(self, rule: Rule) -> None:
         """Append a rule, unless it is there. What the user has written stays as it is."""

@@ -451,13 +451,13 @@ def backup(
 
 async def _backup(store: SessionStore, target: Path, limit_s: float) -> None:
     with progress_bar("backing up", 100) as advance:
-        shown = 0
+        shown_percent = 0
 
         def show(share: float) -> None:
-            nonlocal shown
+            nonlocal shown_percent
             percent = int(100 * share)
-            advance(percent - shown)
-            shown = percent
+            advance(percent - shown_percent)
+            shown_percent = percent
 
         await backup_store(store, target, on_progress=show, limit_s=limit_s)
 

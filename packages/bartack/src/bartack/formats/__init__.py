@@ -56,7 +56,7 @@ __all__ = [
 def format_named(name: str) -> Format:
     """The row of this format. Raises `PartValidationError` for an unknown format."""
     if name not in FORMATS:
-        raise _invalid(f"unknown format {name!r}; the formats are {', '.join(FORMATS)}")
+        raise _invalid_error(f"unknown format {name!r}; the formats are {', '.join(FORMATS)}")
     row: Format = import_module(f"bartack.formats.{name.replace('-', '_')}").FORMAT
     return row
 
@@ -107,7 +107,7 @@ def writer(format: str, **options: Any) -> ResponseWriter:
     """
     writer_type = format_named(format).writer
     if writer_type is None:
-        raise _invalid(f"writing {format} responses is not supported")
+        raise _invalid_error(f"writing {format} responses is not supported")
     return writer_type(**options)
 
 
@@ -135,5 +135,5 @@ def _json_object(data: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _invalid(message: str) -> PartValidationError:
+def _invalid_error(message: str) -> PartValidationError:
     return ConfigError(message, path="$.format")

@@ -224,21 +224,21 @@ def fits_strict_mode(schema: Any) -> bool:
 def object_at(value: Any, path: str) -> dict[str, Any]:
     """The value if it is an object; `PartValidationError` with the path if not."""
     if not isinstance(value, dict):
-        raise _wrong(value, "an object", path)
+        raise _wrong_value_error(value, "an object", path)
     return value
 
 
 def list_at(value: Any, path: str) -> list[Any]:
     """The value if it is a list; `PartValidationError` with the path if not."""
     if not isinstance(value, list):
-        raise _wrong(value, "a list", path)
+        raise _wrong_value_error(value, "a list", path)
     return value
 
 
 def text_at(value: Any, path: str) -> str:
     """The value if it is text; `PartValidationError` with the path if not."""
     if not isinstance(value, str):
-        raise _wrong(value, "text", path)
+        raise _wrong_value_error(value, "text", path)
     return value
 
 
@@ -250,7 +250,7 @@ def texts_at(value: Any, path: str) -> tuple[str, ...]:
 def number_at(value: Any, path: str) -> Any:
     """The value if it is a number; `PartValidationError` with the path if not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(value, "a number", path)
+        raise _wrong_value_error(value, "a number", path)
     return value
 
 
@@ -262,7 +262,7 @@ def bytes_at(value: Any, path: str) -> bytes:
         raise PartValidationError(f"not base64: {error}", path=path) from error
 
 
-def _wrong(value: Any, expected: str, path: str) -> PartValidationError:
+def _wrong_value_error(value: Any, expected: str, path: str) -> PartValidationError:
     if value is None:
         return MissingRequiredField(f"{expected} is missing", path=path)
     return PartValidationError(f"expected {expected}, got {type(value).__name__}", path=path)

@@ -46,9 +46,9 @@ __all__ = [
 
 # Texts that a model reads where a message or a result is missing.
 INTERRUPTED = "Interrupted: the outcome of this call is unknown."
-START_PROMPT = "Please begin."  # from the user, before a greeting of the assistant or after instructions alone
-CONTINUE_PROMPT = "Please continue."  # from the user, after an answer
-RESULTS_RECEIVED = "I have received the results."  # from the assistant, between tool results and a user message
+START_PROMPT = "Please begin."  # said by the user, before a greeting of the assistant or after instructions alone
+CONTINUE_PROMPT = "Please continue."  # said by the user, after an answer
+RESULTS_RECEIVED = "I have received the results."  # said by the assistant, between tool results and a user message
 
 
 Carries = Callable[[Part], bool]  # whether an encoder sends an item of the provider for this part, whatever its text

@@ -142,8 +142,8 @@ class EncodedRest:
     trail: Trail
     repaired: RepairedRest
     beginning: "_Beginning"
-    of_history: _Losses  # from repairing it
-    of_messages: _Losses  # from encoding them
+    of_history: _Losses  # caused by repairing it
+    of_messages: _Losses  # caused by encoding them
     of_settings: list[Loss]
 
     def report(self) -> LossReport:

@@ -92,7 +92,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     licence: str
     uses_tools: bool
     is_demo: bool = False  # so small that its answers need short prompts, and often are wrong
-    repository: str | None = None  # on the Hub
+    repository: str | None = None  # its name on the Hub
     file: str
     size: int  # 0: unknown until it is downloaded
     sha256: str  # empty: not pinned

@@ -41,11 +41,11 @@ class _Config(Noun, frozen=True, kw_only=True, rename={}, omit_defaults=False, f
 
     def __post_init__(self) -> None:
         for path, problem in wrong_types(self):
-            raise _invalid(_json_path(path), f"{path.removeprefix('$.')}: {problem}", self.rule)
+            raise _invalid_error(_json_path(path), f"{path.removeprefix('$.')}: {problem}", self.rule)
         for name in self.not_negative:
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise _invalid(_json_path(f"$.{name}"), f"{name}: must not be negative, got {value}", self.rule)
+                raise _invalid_error(_json_path(f"$.{name}"), f"{name}: must not be negative, got {value}", self.rule)
 
 
 class CacheConfig(_Config, frozen=True):
@@ -113,10 +113,10 @@ class ModelConfig(_ModelSettings, frozen=True):
 
 def _require(condition: bool, name: str, claim: str) -> None:
     if not condition:
-        raise _invalid(_json_path(f"$.{name}"), f"{name}: {claim}", ModelConfig.rule)
+        raise _invalid_error(_json_path(f"$.{name}"), f"{name}: {claim}", ModelConfig.rule)
 
 
-def _invalid(path: str, problem: str, rule: str) -> PartValidationError:
+def _invalid_error(path: str, problem: str, rule: str) -> PartValidationError:
     return ConfigError(problem, path=path, rule=rule)
 
 

@@ -282,7 +282,8 @@ class InvalidStateTransition(BartackError):
         super().__init__(f"{event!r} is not valid in state {self.current!r}; valid: {allowed}")
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[str, str, dict[str, str]]]:
-        return partial(type(self), attempted=self.attempted), (self.current, self.event, self.edges)  # to copy, pickle
+        # An exception is copied and pickled by its arguments, and these are not those of `__init__`.
+        return partial(type(self), attempted=self.attempted), (self.current, self.event, self.edges)
 
     @property
     def details(self) -> dict[str, object]:

@@ -30,7 +30,7 @@ __all__ = [
     "json_type_reader",
     "mapping_reader",
     "mapping_writer",
-    "misplaced",
+    "misplaced_error",
     "object_key",
     "plain",
     "read_object",
@@ -150,7 +150,7 @@ def wrapped_reader(readers: Mapping[str, Convert]) -> Convert:
                 raise MissingRequiredField(f"{key} is missing", path=f"$.{key}")
         reader = readers.get(data["kind"]) if type(data["kind"]) is str else None
         if reader is None:
-            raise _unknown("kind", data["kind"], readers)
+            raise _unknown_name_error("kind", data["kind"], readers)
         if len(data) > 2:  # it could not be kept, and dropping it would be a silent loss
             unexpected = next(key for key in data if key not in ("kind", "payload"))
             raise PartValidationError(f"unexpected key {unexpected!r} beside kind and payload", path=f"$.{unexpected}")
@@ -167,20 +167,20 @@ def tagged_reader(tag: str, readers: Mapping[str, Convert]) -> Convert:
             raise MissingRequiredField(f"{tag} is missing", path=f"$.{tag}")
         reader = readers.get(data[tag]) if type(data[tag]) is str else None
         if reader is None:
-            raise _unknown(tag, data[tag], readers)
+            raise _unknown_name_error(tag, data[tag], readers)
         return reader(data)
 
     return read
 
 
-def _unknown(tag: str, value: Any, readers: Mapping[str, Convert]) -> PartValidationError:
+def _unknown_name_error(tag: str, value: Any, readers: Mapping[str, Convert]) -> PartValidationError:
     name = json_name(value) if isinstance(value, dict | list) else repr(value)  # it may be nested without limit
     return PartValidationError(
         f"unknown {tag} {name} (known: {', '.join(readers)})", path=f"$.{tag}", code=ErrorCode.UNKNOWN_KIND
     )
 
 
-def misplaced(value: Any) -> PartValidationError:
+def misplaced_error(value: Any) -> PartValidationError:
     return PartValidationError(f"a value of type {type(value).__name__} is not allowed here")
 
 
@@ -241,7 +241,7 @@ def mapping_writer(write_item: Convert) -> Convert:
 
 def write_bytes(value: Any) -> Any:
     if not isinstance(value, bytes):
-        raise misplaced(value)
+        raise misplaced_error(value)
     return b64encode(value).decode()
 
 
@@ -341,7 +341,7 @@ def _finite(number: float) -> float:
 
 def _utc(time: datetime) -> datetime:
     if not isinstance(time, datetime):
-        raise misplaced(time)
+        raise misplaced_error(time)
     if time.tzinfo is None:
         raise PartValidationError(f"{time.isoformat()} has no time zone")
     if time.tzinfo is UTC:

@@ -40,7 +40,7 @@ from bartack.nouns.json_values import (
     json_type_reader,
     mapping_reader,
     mapping_writer,
-    misplaced,
+    misplaced_error,
     object_key,
     plain,
     read_object,
@@ -132,7 +132,7 @@ class Dialect:
 
     def _make_writer(self, tp: Any) -> Convert:
         origin, args = get_origin(tp), get_args(tp)
-        if isinstance(tp, TypeVar):  # of a generic class, such as the output of a run
+        if isinstance(tp, TypeVar):  # a generic class has one, such as the output of a run
             return self.dump
         if tp is datetime:
             return write_time_text if self.time == "text" else write_time_ms
@@ -169,7 +169,7 @@ class Dialect:
             def wrap(value: Any) -> Any:
                 writer = by_class.get(type(value))
                 if writer is None:
-                    raise misplaced(value)
+                    raise misplaced_error(value)
                 try:
                     return {"kind": value.kind, "payload": writer(value)}
                 except PartValidationError as error:
@@ -184,7 +184,7 @@ class Dialect:
             if writer is None:
                 writer = next((writer for types, writer in choices if isinstance(value, types)), None)
                 if writer is None:
-                    raise misplaced(value)
+                    raise misplaced_error(value)
                 chosen[type(value)] = writer
             return writer(value)
 

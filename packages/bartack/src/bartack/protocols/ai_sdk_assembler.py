@@ -52,11 +52,11 @@ class UIMessageAssembler:
         """Apply the next chunk."""
         kind = chunk["type"]
         if self.is_ended:
-            raise _broken(f"{kind} after the end")
+            raise _broken_stream_error(f"{kind} after the end")
         if kind.startswith("data-"):
             self._add_data(chunk)
         elif kind not in CHUNK_TYPES[self.version]:
-            raise _broken(f"version {self.version} has no chunk {kind}")
+            raise _broken_stream_error(f"version {self.version} has no chunk {kind}")
         elif kind.startswith("tool-"):
             self._add_tool(kind, chunk)
         elif kind.startswith(("text-", "reasoning-")):
@@ -77,7 +77,7 @@ class UIMessageAssembler:
                 self._expect_step(kind, is_open=True)
                 self._is_in_step = False
                 if self._open:
-                    raise _broken(f"finish-step while {sorted(self._open)} are open")
+                    raise _broken_stream_error(f"finish-step while {sorted(self._open)} are open")
             case "reset-step":
                 del self.parts[self._step_at :]
                 self._open.clear()
@@ -89,15 +89,15 @@ class UIMessageAssembler:
             case "finish" | "abort" | "error":
                 self._expect_step(kind, is_open=False)
                 if self._open:
-                    raise _broken(f"{kind} while {sorted(self._open)} are open")
+                    raise _broken_stream_error(f"{kind} while {sorted(self._open)} are open")
                 self.is_ended = True
                 self.finish_reason, self.error = chunk.get("finishReason"), chunk.get("errorText")
             case _:
-                raise _broken(f"{kind} is not supported")
+                raise _broken_stream_error(f"{kind} is not supported")
 
     def _expect_step(self, kind: str, *, is_open: bool) -> None:
         if self._is_in_step is not is_open:
-            raise _broken(f"{kind} {'outside of' if is_open else 'inside'} a step")
+            raise _broken_stream_error(f"{kind} {'outside of' if is_open else 'inside'} a step")
 
     def _add_data(self, chunk: Chunk) -> None:
         if chunk.get("transient"):
@@ -113,13 +113,13 @@ class UIMessageAssembler:
         key = (kind, chunk["id"])
         if step == "start":
             if key in self._open:
-                raise _broken(f"{kind}-start of {chunk['id']!r}, which is open")
+                raise _broken_stream_error(f"{kind}-start of {chunk['id']!r}, which is open")
             self._open[key] = {"type": kind, "text": "", "state": "streaming"}
             self.parts.append(self._open[key])
             return
         part = self._open.get(key)
         if part is None:
-            raise _broken(f"{kind}-{step} of {chunk['id']!r}, which was not started")
+            raise _broken_stream_error(f"{kind}-{step} of {chunk['id']!r}, which was not started")
         if step == "delta":
             part["text"] += chunk["delta"]
         else:
@@ -139,16 +139,16 @@ class UIMessageAssembler:
     def _add_tool(self, kind: str, chunk: Chunk) -> None:
         if kind == "tool-approval-response":
             if not self.respond(chunk):
-                raise _broken(f"{kind} to {chunk['approvalId']!r}, which was not requested")
+                raise _broken_stream_error(f"{kind} to {chunk['approvalId']!r}, which was not requested")
         elif kind.startswith("tool-input-"):
             self._add_input(kind.removeprefix("tool-input-"), chunk)
         else:
             call_id = chunk["toolCallId"]
             part = _find(self.parts[self._step_at :], call_id) or _find(self.parts, call_id)
             if part is None:
-                raise _broken(f"{kind} of {call_id!r}, which was not started")
+                raise _broken_stream_error(f"{kind} of {call_id!r}, which was not started")
             if self.version == 5 and ("dynamic" in chunk) != (part["type"] == "dynamic-tool"):
-                raise _broken(f"{kind} of {call_id!r} differs from its part in being dynamic")
+                raise _broken_stream_error(f"{kind} of {call_id!r} differs from its part in being dynamic")
             _replace_outcome(part, _outcome(kind, chunk))
 
     def _add_input(self, step: str, chunk: Chunk) -> None:
@@ -156,7 +156,7 @@ class UIMessageAssembler:
         part = _find(self.parts[self._step_at :], call_id)
         if step == "delta":
             if part is None or call_id not in self._inputs:
-                raise _broken(f"tool-input-delta of {call_id!r}, which was not started")
+                raise _broken_stream_error(f"tool-input-delta of {call_id!r}, which was not started")
             self._inputs[call_id].feed(chunk["inputTextDelta"])
             part["input"] = self._inputs[call_id].value
             return
@@ -216,5 +216,5 @@ def _outcome(kind: str, chunk: Chunk) -> Chunk:
             return {"state": "output-available", "output": chunk["output"], **preliminary}
 
 
-def _broken(text: str) -> PartValidationError:
+def _broken_stream_error(text: str) -> PartValidationError:
     return PartValidationError(f"Invalid UI message stream: {text}.", path="$.type")

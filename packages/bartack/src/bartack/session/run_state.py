@@ -223,7 +223,7 @@ class RunState:
         self.runtime: RuntimeInit | None = None
         self.open_calls: dict[str, OpenCall] = {}
         self.call_ids: set[str] = set()  # every id in use
-        self.last_message: Message | None = None  # from user or assistant
+        self.last_message: Message | None = None  # the last of a user or an assistant
         self._repeats = _RepeatCounter()
         self._head: str | None = None  # the last entry
         self._begin_run()
@@ -235,7 +235,7 @@ class RunState:
         self.live_s = 0.0  # how long the run has been live, according to its entries
         self._live_at: datetime | None = None  # the last of them
         self.call_index = 0  # the index of the next model call
-        self.failed_attempts = 0  # at that call
+        self.failed_attempts = 0  # how often that call has failed
         self.totals = Totals()
         self.abort: AbortRequested | None = None  # others have asked this run to end
         self.last_error: Failed | None = None  # why the last model call failed, until there is an answer

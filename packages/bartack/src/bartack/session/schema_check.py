@@ -185,10 +185,10 @@ def _refuse_explosive(root: Mapping[str, Any]) -> None:
     except RecursionError:
         is_too_large = True
     if is_too_large:
-        raise _invalid("it is too complex")
+        raise _invalid_schema_error("it is too complex")
 
 
-def _invalid(problem: str) -> ToolError:
+def _invalid_schema_error(problem: str) -> ToolError:
     return ToolError(f"Invalid JSON Schema: {problem}", code=ErrorCode.INVALID_CONFIG)
 
 
@@ -201,7 +201,7 @@ def argument_check(schema: Mapping[str, Any]) -> ArgumentCheck:
     Raises `ToolError`: ``invalid_config`` if the schema is invalid, ``missing_dependency`` if it takes jsonschema-rs.
     """
     if not isinstance(schema, Mapping):
-        raise _invalid(f"expected an object, got {type(schema).__name__}")
+        raise _invalid_schema_error(f"expected an object, got {type(schema).__name__}")
     _refuse_explosive(schema)
     return _own_check(schema) if _is_exact(schema) else _compiled_check(schema)
 
@@ -218,22 +218,22 @@ def _compiled_check(schema: Mapping[str, Any]) -> ArgumentCheck:
     try:
         validator = jsonschema_rs.validator_for(dict(schema), offline=True)
     except ValueError as error:  # also its own ValidationError
-        raise _invalid(_first_line(error)) from None
+        raise _invalid_schema_error(_first_line(error)) from None
 
     def check(arguments: dict[str, Any]) -> None:
         if not is_within(arguments, MAX_DEPTH):
-            raise _bad_arguments("nested too deeply")
+            raise _bad_arguments_error("nested too deeply")
         try:
             if validator.is_valid(arguments):
                 return
             if not is_within(arguments, _MAX_DETAILED_DEPTH):
-                raise _bad_arguments("they do not match the schema")
+                raise _bad_arguments_error("they do not match the schema")
             validator.validate(arguments)
         except jsonschema_rs.ValidationError as error:
             steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
-            raise _bad_arguments(f"{error.message} - at `${''.join(steps)}`") from None
+            raise _bad_arguments_error(f"{error.message} - at `${''.join(steps)}`") from None
         except ValueError as error:
-            raise _bad_arguments(str(error)) from None
+            raise _bad_arguments_error(str(error)) from None
 
     return check
 
@@ -242,7 +242,7 @@ def _first_line(error: ValueError) -> str:
     return str(error).partition("\n")[0]
 
 
-def _bad_arguments(fault: str) -> ToolError:
+def _bad_arguments_error(fault: str) -> ToolError:
     return ToolError(fault, code=ErrorCode.TOOL_BAD_ARGUMENTS)
 
 
@@ -250,7 +250,7 @@ def _own_check(schema: Mapping[str, Any]) -> ArgumentCheck:
     def check(arguments: dict[str, Any]) -> None:
         fault = next(_Faults(schema).of(arguments, schema, "$", _MAX_SCHEMA_DEPTH), None)
         if fault is not None:
-            raise _bad_arguments(fault)
+            raise _bad_arguments_error(fault)
 
     return check
 
@@ -265,7 +265,7 @@ class _Faults:
     def of(self, value: Any, schema: Any, path: str, depth: int) -> Iterator[str]:
         self._steps += 1
         if self._steps > _MAX_STEPS:
-            raise _bad_arguments("too complex to check")
+            raise _bad_arguments_error("too complex to check")
         if schema is False or depth == 0:
             yield f"{'no value is allowed' if depth else 'nested too deeply'} - at `{path}`"
         elif schema is not True:

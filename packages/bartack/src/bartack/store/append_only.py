@@ -377,7 +377,7 @@ class Followers:
     def __init__(self) -> None:
         self.closed: bool = False
         self.news = 0  # how often followers were woken because of news
-        self.reads: dict[tuple[object, ...], asyncio.Future[Any]] = {}  # those in progress
+        self.reads: dict[tuple[object, ...], asyncio.Future[Any]] = {}  # reads in progress
         self._polls: set[tuple[str, asyncio.AbstractEventLoop]] = set()
         self._waiting: dict[str, dict[asyncio.Event, tuple[asyncio.AbstractEventLoop, bool]]] = {}
 

@@ -210,7 +210,7 @@ class WriteLock:
                 if error.errno not in {errno.EACCES, errno.EDEADLK}:
                     raise
             if deadline is not None and time.monotonic() > deadline:
-                raise self._held_too_long(wait_s)
+                raise self._lock_timeout_error(wait_s)
             time.sleep(_POLL_S)
 
     def _use_byte(self, *, locks: bool) -> None:
@@ -218,7 +218,7 @@ class WriteLock:
             os.lseek(self._fd, _LOCK_BYTE, os.SEEK_SET)
             msvcrt.locking(self._fd, msvcrt.LK_NBLCK if locks else msvcrt.LK_UNLCK, 1)
 
-    def _held_too_long(self, wait_s: float | None) -> StoreError:
+    def _lock_timeout_error(self, wait_s: float | None) -> StoreError:
         duration = "" if wait_s is None else f" for {wait_s:g} s"
         return StoreError(
             f"{self._path}: another process has held the write lock{duration}. It may be stopped.", retryable=True
@@ -234,7 +234,7 @@ class WriteLock:
             else:
                 return
         if not self._waiter.wait(wait_s):
-            raise self._held_too_long(wait_s)
+            raise self._lock_timeout_error(wait_s)
         self._waiter = None
 
     def close(self) -> None:

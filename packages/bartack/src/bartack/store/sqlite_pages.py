@@ -33,7 +33,7 @@ _DEFAULT_PAGE = 4096
 
 class _Cell(NamedTuple):
     record: int  # where the record begins in its page
-    size: int  # of the record
+    size: int  # the length of the record
     columns: list[tuple[int, int]]  # where each one begins in the record, and its size
 
 
@@ -136,15 +136,15 @@ def _read_cell(page: bytes, start: int, columns: int) -> _Cell | None:
     header_end = record + header_size
     if not columns < header_size <= 1 + 9 * columns or size <= header_size:
         return None
-    found: list[tuple[int, int]] = []
+    column_places: list[tuple[int, int]] = []
     offset = header_size
-    while place < header_end and len(found) < columns:
+    while place < header_end and len(column_places) < columns:
         kind, place = _varint(page, place)
         column_size = _INTEGER_SIZES[kind] if kind < len(_INTEGER_SIZES) else (kind - 12) // 2
-        found.append((offset, column_size))
+        column_places.append((offset, column_size))
         offset += column_size
-    is_whole = place == header_end and len(found) == columns and offset == size
-    return _Cell(record, size, found) if is_whole else None
+    is_whole = place == header_end and len(column_places) == columns and offset == size
+    return _Cell(record, size, column_places) if is_whole else None
 
 
 def _varint(page: bytes, place: int) -> tuple[int, int]:

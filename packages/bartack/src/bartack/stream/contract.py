@@ -77,7 +77,7 @@ class Contract:
         try:
             check = self._checks[type(delta)]
         except KeyError:
-            raise self._out_of_place(delta) from None
+            raise self._out_of_place_error(delta) from None
         check(self, delta)
         self.last_seq = seq
 
@@ -90,7 +90,7 @@ class Contract:
             try:
                 check = self._checks.get(type(delta))
                 if check is None:
-                    raise self._out_of_place(delta)
+                    raise self._out_of_place_error(delta)
                 check(self, delta)
             except StreamError as error:
                 return deltas[:index], error
@@ -105,7 +105,7 @@ class Contract:
             raise StreamError(f"expected a delta of run {self.run_id!r}, got one of run {run_id!r}", rule="001-4.2.2")
         self._run_seen, self._time_seen = run_id, time
 
-    def _too_large(self) -> StreamError:
+    def _too_large_error(self) -> StreamError:
         limits = self._limits
         return StreamError(
             f"the stream exceeds {limits.max_chars:,} characters, or {limits.max_args_chars:,} in one call's arguments",
@@ -118,7 +118,7 @@ class Contract:
         self.ended = self.status in (AssemblyStatus.DONE, AssemblyStatus.ERROR)
         self._checks = _ALLOWED[self.status]
 
-    def _out_of_place(self, delta: Delta) -> StreamError:
+    def _out_of_place_error(self, delta: Delta) -> StreamError:
         if type(delta) not in _CHECKS:
             return StreamError(f"{type(delta).__name__} is not a kind of delta", rule="000-4.2")
         kind = delta.kind
@@ -143,7 +143,7 @@ class Contract:
             _require_payload(delta)
         room = self._room - len(text) - 1
         if room < 0:
-            raise self._too_large()
+            raise self._too_large_error()
         self._room = room
 
     def _call_start(self, delta: ToolCallStart) -> None:
@@ -154,7 +154,7 @@ class Contract:
         if status is not CallStatus.ABSENT:
             raise StreamError(f"duplicate tool call id {delta.tool_call_id!r}", rule="D-3.8")
         if self._room < 1:
-            raise self._too_large()
+            raise self._too_large_error()
         self._room -= 1
         self._calls[delta.tool_call_id] = advance(CALL, status, delta.kind)
         self._args_room[delta.tool_call_id] = self._limits.max_args_chars
@@ -170,7 +170,7 @@ class Contract:
         size = len(text)
         room, args_left = self._room - size - 1, self._args_left - size
         if room < 0 or args_left < 0:
-            raise self._too_large()
+            raise self._too_large_error()
         self._room, self._args_left = room, args_left
 
     def _select_call(self, delta: ToolCallArgs) -> None:
@@ -210,7 +210,7 @@ class Contract:
             if count is not None and count < 0:
                 raise StreamError(f"{name} must not be negative, got {count}", rule="000-4.9")
         if self._room < 1:
-            raise self._too_large()
+            raise self._too_large_error()
         self._room -= 1
 
     def _done(self, delta: Done) -> None:

@@ -199,7 +199,7 @@ def _execute(function: Callable[..., Any], signature: Signature) -> Execute:
 
 def valid_name(text: str) -> str:
     """The text as the name of a tool: without the characters that providers refuse."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text) if isinstance(text, str) else text  # which a definition refuses
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text) if isinstance(text, str) else text  # a definition refuses other values
 
 
 def _require(condition: bool, message: str) -> None:

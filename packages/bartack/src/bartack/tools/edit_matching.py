@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 __all__ = ["LooseMatch", "loose_matches", "nearest_lines", "reindented"]
 
-_MAX_LINES = 20_000  # of a file in which the nearest lines are looked for
+_MAX_LINES = 20_000  # the nearest lines of a longer file are not looked for
 _LEAST_SIMILAR = 0.5
 
 

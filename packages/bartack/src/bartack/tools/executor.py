@@ -44,7 +44,7 @@ class RoundOutcome(Struct, frozen=True, kw_only=True):
     # Calls that wait for an approval, for a result from outside, or for earlier calls that do.
     waiting: tuple[str, ...] = ()
     aborted: bool = False  # whether the approver ended the run
-    refusal: Refusal | None = None  # of a hook, which ended the run
+    refusal: Refusal | None = None  # the hook that returned it has ended the run
 
 
 class ToolExecutor:

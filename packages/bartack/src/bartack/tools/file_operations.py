@@ -36,7 +36,7 @@ _SEARCH_SECONDS = 30.0
 _MAX_SEARCHED_BYTES = 2_000_000  # per file; larger files are usually data
 _MAX_SEARCHED_TOTAL = 200_000_000
 _MATCH_CHARS = 300  # how much of a matching line is shown
-_NAMED_EXAMPLES = 5  # of what was left out
+_NAMED_EXAMPLES = 5  # files named among those left out
 
 
 class FileContent(NamedTuple):

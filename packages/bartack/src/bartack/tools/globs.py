@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 __all__ = ["IgnoreRule", "is_ignored", "matches_glob", "parse_ignore_rules", "spans_directories"]
 
-_MAX_ALTERNATIVES = 1_000  # of one pattern with braces
+_MAX_ALTERNATIVES = 1_000  # a pattern with braces may have this many
 
 
 def matches_glob(pattern: str, *paths: str) -> bool:

@@ -39,7 +39,7 @@ class Job:
         self._stop = threading.Event()
         self._result: CommandResult | None = None
         self._problem = ""
-        self._position = 0  # in the log, up to which it has been read
+        self._position = 0  # how far the log has been read
         self._reading = threading.Lock()
         self._thread: threading.Thread | None = None
 

@@ -86,14 +86,14 @@ class ToolRegistry:
         """The tool with this name, or None."""
         return self._tools.get(name)
 
-    def check_deps(self, given: type[Any]) -> None:
+    def check_deps(self, deps_type: type[Any]) -> None:
         """Raise `ConfigError` for a tool that uses dependencies of another class."""
         for definition in self._fixed.values():
             expected = definition.deps_type
-            if expected is not None and not issubclass(given, expected):
+            if expected is not None and not issubclass(deps_type, expected):
                 text = (
                     f"Tool {definition.name!r} uses dependencies of type {expected.__name__} (ToolContext[...]), "
-                    f"but the agent has {given.__name__}."
+                    f"but the agent has {deps_type.__name__}."
                 )
                 raise ConfigError(text, path="$.tools")
 

@@ -281,11 +281,11 @@ def _runtime_tool(operation: type[Operation], **options: Any) -> ToolDefinition:
 
     async def preview(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any] | None:
         runtime: Runtime = context.runtime
-        shown = await runtime.preview(operation(**signature.read(arguments)))
-        if shown is None or operation is not RunCommand:
-            return shown
+        description = await runtime.preview(operation(**signature.read(arguments)))
+        if description is None or operation is not RunCommand:
+            return description
         # What a command can reach depends on where it runs: approved in one sandbox, it is asked about in another.
-        return {**shown, "runtime": {"name": runtime.name, **await runtime.get_init_data()}}
+        return {**description, "runtime": {"name": runtime.name, **await runtime.get_init_data()}}
 
     return ToolDefinition(
         name=str(operation.__struct_config__.tag),

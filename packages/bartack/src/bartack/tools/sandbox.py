@@ -53,7 +53,7 @@ _FILE = _flags("RDONLY NOFOLLOW CLOEXEC NONBLOCK NOCTTY")
 _NEW_FILE = _flags("WRONLY CREAT EXCL NOFOLLOW CLOEXEC")
 _RENAME_EXCHANGE = 2
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}  # what systems and file systems answer that cannot do it
-_LOOKUP_S = 0.002  # from looking a file up to opening it, in the kernel; measured: microseconds
+_LOOKUP_S = 0.002  # between looking a file up and opening it in the kernel; measured: microseconds
 ABSENT = "absent"  # instead of the digest of a file: there is none
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000  # the most entries listed of one directory
@@ -71,7 +71,7 @@ class DirectoryEntry(Struct, frozen=True):
 
     path: str
     info: os.stat_result
-    is_ignored: bool = False  # by a rule of .gitignore, or as a cache; its content is left out
+    is_ignored: bool = False  # a rule of .gitignore applies, or it is a cache; its content is left out
 
     @property
     def is_file(self) -> bool:

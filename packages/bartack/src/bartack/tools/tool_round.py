@@ -147,7 +147,7 @@ class ToolRound:
     tracer: ToolTracer = field(default_factory=Untraced)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: bool = False  # whether the approver ended the run
-    refusal: Refusal | None = None  # of a hook, which ended the run
+    refusal: Refusal | None = None  # the hook that returned it has ended the run
     failure: BaseException | None = None
 
     async def record(self, fact: Fact, *, still: Callable[[], bool] | None = None) -> None:

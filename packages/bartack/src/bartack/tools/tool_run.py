@@ -48,7 +48,7 @@ _TRUNCATED = (
     "Not executed: the response containing this call was not complete. "
     "Call the tool again, in smaller steps if necessary."
 )
-_MAX_CONFLICTS = 10  # of a tool that says its preview has changed, although it makes the same one again
+_MAX_CONFLICTS = 10  # a tool may say so often that its preview has changed, although it is the same
 _BAD_JSON = "Not executed: the arguments are not a valid JSON object: {}"
 
 
@@ -66,7 +66,7 @@ class ToolRun:
         self._status = ToolStatus.PENDING
         self._is_prepared = False
         self._started_at: datetime | None = None
-        self._mark_s = 0.0  # of the start
+        self._mark_s = 0.0  # when it started
         self._asked = self.call  # the call shown to the approver
         self._approval: CallApproval | None = None  # None: it needs none
         self._preview: dict[str, Any] | None = None  # what the call may do, if it was approved and the tool can tell

@@ -86,7 +86,7 @@ class Document(Fold):
     """The document of a session, built entry by entry."""
 
     def _clear(self) -> None:
-        self._messages: list[_Placed] = []  # from users and assistants
+        self._messages: list[_Placed] = []  # messages of users and assistants
         self._setting = _Setting()
         self._tools = ToolFold()
         self._results: dict[str, ToolResult] = {}

@@ -106,7 +106,7 @@ def _faults(part: DocumentPart) -> Iterator[tuple[str, str]]:
             yield "003-3.7.2" if path.startswith("$.source") else _FIELDS[type(part)], f"{path[2:]}: {problem}"
 
 
-def _refused(problem: str, path: str, rule: str) -> PartValidationError:
+def _refused_error(problem: str, path: str, rule: str) -> PartValidationError:
     """The error, logged without the values that it quotes (003 §6.1)."""
     _log.warning("Refused a part at %s: it violates %s.", path, rule)
     return PartValidationError(problem, path=path, rule=rule)
@@ -124,11 +124,11 @@ class WithPartsBuilder:
         path = f"$.parts[{len(self._parts)}]"
         result = validate_part(part)
         if not result.valid:
-            raise _refused("; ".join(result.errors), path, result.rules[0])
+            raise _refused_error("; ".join(result.errors), path, result.rules[0])
         if part.id in self._parts:
-            raise _refused(f"duplicate part id {part.id!r}", path, "003-BR-02")
+            raise _refused_error(f"duplicate part id {part.id!r}", path, "003-BR-02")
         if part.message_id != self._info.id:
-            raise _refused("the part belongs to another message", path, "003-3.1.1")
+            raise _refused_error("the part belongs to another message", path, "003-3.1.1")
         self._parts[part.id] = part
         return self
 

@@ -10,11 +10,9 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from bartack import (
-    ApprovalRequested,
     BartackError,
     ErrorCode,
     FileRef,
-    Hooks,
     Image,
     Message,
     NotFound,
@@ -24,7 +22,7 @@ from bartack import (
     ToolResult,
     assistant,
 )
-from bartack.agent import Agent, LiveApprover
+from bartack.agent import Agent, ApprovalRequested, Hooks, LiveApprover
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.requests import ModelRequest
 from bartack.nouns.tables import AgentStatus

@@ -55,7 +55,7 @@ _ERRORS: dict[ErrorCode, ErrorKind] = {
     ErrorCode.OVERLOADED: (529, "overloaded_error"),
 }
 _TOO_LONG = "prompt is too long"  # Claude Code compacts the conversation if an error has these words
-_NOT_FIELDS = frozenset((Keys.TYPE, Keys.RESULT, Keys.CONTAINER, CALL_ID))  # of the continuation data of a call
+_NOT_FIELDS = frozenset((Keys.TYPE, Keys.RESULT, Keys.CONTAINER, CALL_ID))  # continuation data of a call
 _GROWING = {
     "text_delta": "text",
     "thinking_delta": "thinking",

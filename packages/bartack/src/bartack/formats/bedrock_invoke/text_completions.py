@@ -82,7 +82,7 @@ class _Chunk(msgspec.Struct, gc=False):
     generation: str | None = None
     completion: str | None = None
     text: str | None = None
-    index: _Number = None  # of several generations; Cohere only, where it may be above 0
+    index: _Number = None  # the number of this generation; Cohere only, where it may be above 0
     outputs: list[_Output] | None = None
     choices: list[_Output] | None = None
     generations: list[_Output] | None = None
@@ -113,7 +113,7 @@ class TextCompletions(Decoder):
         self._calls = 0
 
     def read(self, event: _Chunk, frame: Frame) -> None:
-        if event.index and event.output_text is None:  # of several alternative answers only the first is read
+        if event.index and event.output_text is None:  # only the first of several alternative answers is read
             self._count(event)
             return
         self.out.text(event.output_text or event.generation or event.completion or event.text or "")

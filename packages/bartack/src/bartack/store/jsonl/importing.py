@@ -28,7 +28,7 @@ RECORD_FILE = "bartack-import.json"
 
 
 class _Record(Struct, frozen=True):
-    sizes: dict[str, int]  # of the session files before the import; 0: there is none
+    sizes: dict[str, int]  # the session files before the import, by name; 0: there is none
     states: dict[str, State] | None = None  # None: not all lines are durable
 
 

@@ -167,7 +167,7 @@ class WritableLogs(Logs):
 
     def append_all(self, session_ids: Sequence[str], appends: Iterable[SessionAppend], clock: Clock) -> None:
         """The lines are written without being confirmed; the import's record then confirms all of them at once."""
-        for file in list(self._unflushed):  # of other jobs: they neither wait for this one nor fail with it
+        for file in list(self._unflushed):  # files of other jobs: they neither wait for this one nor fail with it
             self._flush(file)
         import_record = ImportRecord(self._folder)
         import_record.begin({session_id: self._file(session_id).written_size for session_id in session_ids})

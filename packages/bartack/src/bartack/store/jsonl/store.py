@@ -127,7 +127,7 @@ class JsonlStore(TableStore):
     def _commit(self, jobs: Sequence[WriteJob]) -> None:
         """Run a group, in the thread."""
         with as_store_error(self.path), self._folder.locked():
-            ImportRecord(self._folder).finish()  # of a process that died
+            ImportRecord(self._folder).finish()  # a process that died may have left one
             for job in jobs:
                 self._logs.job = job
                 try:

@@ -90,7 +90,7 @@ class HttpServer(_Options, frozen=True, kw_only=True):
     client_id: str | None = msgspec.field(default=None, name="clientId")  # a client that was registered by hand
     client_secret: str | None = msgspec.field(default=None, name="clientSecret")  # its secret: use ${NAME}
     client_metadata_url: str | None = msgspec.field(default=None, name="clientMetadataUrl")  # describes the client
-    scope: str | None = None  # to ask for when signing in
+    scope: str | None = None  # requested when signing in
 
     @property
     def address(self) -> str:
