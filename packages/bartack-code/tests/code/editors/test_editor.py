@@ -208,8 +208,10 @@ async def test_what_is_always_allowed_is_asked_once(tmp_path: Path) -> None:
         assert [option["name"] for option in question["options"]] == [
             "Allow",
             "Always allow this exact command: git status",
-            "Always allow git status with harmless options, such as git status -s, but not "
-            "git -c core.fsmonitor=./program status",
+            (
+                "Always allow git status with harmless options, such as git status -s, but not "
+                "git -c core.fsmonitor=./program status"
+            ),
             "Always allow every call of run_command",
             "Reject",
         ]

@@ -138,6 +138,11 @@ def test_a_log_that_is_deleted_while_it_is_read_does_not_matter(path: Path, monk
 def test_a_database_that_is_deleted_while_it_is_read_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = found_at(path, "opencode")
     path.with_name(f"{path.name}-wal").write_bytes(b"x" * 100)
-    monkeypatch.setattr("shutil.copyfile", lambda *_: path.unlink() or path.stat())
+
+    def vanish(*_: object) -> None:
+        path.unlink()
+        path.stat()
+
+    monkeypatch.setattr("shutil.copyfile", vanish)
     with pytest.raises(FileNotFoundError):
         read_transcripts(source)
