@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from bartack import MemoryStore
 from bartack.models import connect
-from bartack.testing import Outcome, Scenario, fault_server
+from bartack.testing import ExpectedOutcome, Scenario, fault_server
 from bartack.testing.event_writers import EVENT_WRITERS
 from bartack_server.gateway import gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of
@@ -49,7 +49,7 @@ def serve_upstream(pipe: Connection) -> None:
 
     async def main() -> None:
         short, long = (
-            Scenario(name="-", format="openai-chat", steps=(answer(count),), outcome=Outcome(end="done"))
+            Scenario(name="-", format="openai-chat", steps=(answer(count),), outcome=ExpectedOutcome(end="done"))
             for count in (1, EVENTS)
         )
         async with fault_server(short) as first, fault_server(long) as second:

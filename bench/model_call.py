@@ -21,15 +21,17 @@ WAIT_SECONDS = 0.3
 
 def serve(pipe: Connection) -> None:
     """Serve one short answer, slowly and at once, on two ports."""
-    from bartack.testing import Outcome, Scenario, Stall, fault_server  # noqa: PLC0415 - only the server needs it
+    from bartack.testing import ExpectedOutcome, Scenario, Stall, fault_server  # noqa: PLC0415 - only the server needs it
     from bartack.testing.event_writers import EVENT_WRITERS  # noqa: PLC0415 - only the server needs it
 
     say = EVENT_WRITERS["anthropic-messages"]
     body = say.start() + say.text("Hi") + say.finish("stop")
 
     async def main() -> None:
-        fast = Scenario(name="fast", format=say.format, steps=(body,), outcome=Outcome(end="done"))
-        slow = Scenario(name="slow", format=say.format, steps=(Stall(WAIT_SECONDS), body), outcome=Outcome(end="done"))
+        fast = Scenario(name="fast", format=say.format, steps=(body,), outcome=ExpectedOutcome(end="done"))
+        slow = Scenario(
+            name="slow", format=say.format, steps=(Stall(WAIT_SECONDS), body), outcome=ExpectedOutcome(end="done")
+        )
         async with fault_server(slow) as first, fault_server(fast) as second:
             pipe.send((first.base_url, second.base_url))
             await asyncio.Event().wait()

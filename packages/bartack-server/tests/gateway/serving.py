@@ -18,7 +18,7 @@ from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Start, TextDelta
 from bartack.nouns.requests import ModelRequest
 from bartack.store.session_store import SessionStore
-from bartack.testing import Outcome, Scenario
+from bartack.testing import ExpectedOutcome, Scenario
 from bartack.testing.event_writers import EVENT_WRITERS
 from bartack_server.gateway import GatewayApp, gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of, new_secret
@@ -134,7 +134,9 @@ def upstream(format: str, base_url: str, **options: Any) -> StreamingModel:
 
 def answering(format: str, *steps: Any, status: int = 200, **headers: str) -> Scenario:
     """A server that answers with these bytes."""
-    return Scenario(name="-", format=format, status=status, headers=headers, steps=steps, outcome=Outcome(end="done"))
+    return Scenario(
+        name="-", format=format, status=status, headers=headers, steps=steps, outcome=ExpectedOutcome(end="done")
+    )
 
 
 def whole_answer(format: str) -> bytes:

@@ -18,7 +18,7 @@ from bartack.nouns.entries import Custom
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.store import open_store
 from bartack_server.gateway.accounts import Accounts
-from bartack_server.gateway.answer import Outcome
+from bartack_server.gateway.answer import RequestOutcome
 from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.keys import Budget, GatewayKey
 from bartack_server.gateway.request_log import RequestLog, log_lines
@@ -204,7 +204,7 @@ async def test_a_full_log_that_another_gateway_has_renamed_is_kept(
                 path.write_bytes(successor)
         close(descriptor)
 
-    log, outcome = RequestLog(path), Outcome()
+    log, outcome = RequestLog(path), RequestOutcome()
     facts = RequestFacts(stream=True)
     body = ClientRequest(
         format="openai-chat", model="m", streams=True, facts=facts, data=b"", body={}, headers={}, query={}

@@ -11,7 +11,7 @@ import pytest
 
 from bartack.formats import decoder
 from bartack.nouns.deltas import Done, Failed
-from bartack.testing import FAULT_FORMATS, Outcome, Scenario, fault_server, scenarios
+from bartack.testing import FAULT_FORMATS, ExpectedOutcome, Scenario, fault_server, scenarios
 from bartack.testing.event_writers import EVENT_WRITERS
 from tests.gateway.bodies import request
 from tests.gateway.serving import serving, upstream
@@ -123,7 +123,7 @@ async def test_a_stream_that_is_cut_at_any_byte_ends_no_call(format: str, client
     finish = len(EVENT_WRITERS[format].finish("tool_calls"))
     # A client cannot tell a stream without the last line breaks from one that has them.
     cuts = [*range(0, len(whole) - finish, 13), *range(len(whole) - finish, len(whole) - 2)]
-    scenario = Scenario(name="cut", format=format, steps=(whole,), outcome=Outcome(end="error"))
+    scenario = Scenario(name="cut", format=format, steps=(whole,), outcome=ExpectedOutcome(end="error"))
     async with (
         fault_server(scenario) as server,
         serving({"m": [upstream(format, server.base_url)]}) as gateway,
@@ -135,7 +135,7 @@ async def test_a_stream_that_is_cut_at_any_byte_ends_no_call(format: str, client
                 name="cut",
                 format=format,
                 steps=(whole[: cut // 2], whole[cut // 2 : cut]),
-                outcome=Outcome(end="error"),
+                outcome=ExpectedOutcome(end="error"),
             )
             status, data, _ = await gateway.post(*request(client))
             end = await received(client, status, data)

@@ -13,7 +13,7 @@ from bartack.nouns.messages import Message
 from bartack.nouns.parts import Thinking
 from bartack.protocols.ai_sdk_messages import read_ui_messages, ui_messages
 from bartack_transcripts.message_list import list_joined, no_folder, read_list, write_list
-from bartack_transcripts.transcript import Files, Record, Report, Transcript
+from bartack_transcripts.transcript import Files, ReadReport, Record, Transcript
 from bartack_transcripts.values import Json, text_in
 from bartack_transcripts.writing import Outgoing, TranscriptWriter, WrittenTranscript
 
@@ -33,7 +33,7 @@ def read_ai_sdk(files: Files) -> list[Transcript]:
     return read_list("ai-sdk", files, lambda item: text_in(item, "role") or "no role", _messages_of)
 
 
-def _messages_of(item: Json, record: Record, report: Report) -> Sequence[Message]:
+def _messages_of(item: Json, record: Record, report: ReadReport) -> Sequence[Message]:
     return read_ui_messages([item])
 
 

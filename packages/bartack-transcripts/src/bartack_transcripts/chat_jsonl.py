@@ -15,7 +15,7 @@ from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 from bartack_transcripts.message_list import ListReader, no_folder, outgoing_messages
-from bartack_transcripts.transcript import Files, Record, Report, Transcript, TranscriptStep
+from bartack_transcripts.transcript import Files, ReadReport, Record, Transcript, TranscriptStep
 from bartack_transcripts.values import Json, parse_lines, parse_object, read_messages, text_in
 from bartack_transcripts.writing import Outgoing, TranscriptWriter, WrittenTranscript, json_line, written_anew
 
@@ -76,7 +76,7 @@ def _other(name: str, conversation: list[Any], record: Record) -> Transcript:
     return reader.transcript(f"-{record.place + 1}", has_own_records=False)
 
 
-def _read(messages: Sequence[Any], record: Record, report: Report) -> Sequence[Message]:
+def _read(messages: Sequence[Any], record: Record, report: ReadReport) -> Sequence[Message]:
     return read_messages("openai-chat", {"model": "unknown", "messages": list(messages)}, _PROVIDER, record, report)
 
 

@@ -38,7 +38,7 @@ from bartack_transcripts.pi import PI_WRITER, looks_like_pi, read_pi
 from bartack_transcripts.pydantic_ai import PYDANTIC_WRITER, looks_like_pydantic_ai, read_pydantic_ai
 from bartack_transcripts.qwen import QWEN_WRITER, looks_like_qwen, read_qwen
 from bartack_transcripts.strands import STRANDS_WRITER, looks_like_strands, read_strands
-from bartack_transcripts.transcript import Files, Problem, Record, Report, Rows, Transcript, TranscriptStep
+from bartack_transcripts.transcript import Files, Problem, ReadReport, Record, Rows, Transcript, TranscriptStep
 from bartack_transcripts.writing import (
     Exported,
     Outgoing,
@@ -59,8 +59,8 @@ __all__ = [
     "Files",
     "Outgoing",
     "Problem",
+    "ReadReport",
     "Record",
-    "Report",
     "Rows",
     "Transcript",
     "TranscriptFormat",

@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.gemini_generate.chunks import Keys
+from bartack.formats.gemini_generate.chunks import GeminiKeys
 from bartack.formats.gemini_generate.encode import encode
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Continuation, Part, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
-from bartack_transcripts.transcript import Record, Report
+from bartack_transcripts.transcript import ReadReport, Record
 from bartack_transcripts.values import Json, read_messages
 
 __all__ = ["ContentWriter", "part_list", "read_contents", "text_of_parts"]
@@ -39,7 +39,7 @@ def text_of_parts(parts: Sequence[Json]) -> str:
     return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
-def read_contents(contents: Sequence[Json], provider: str, record: Record, report: Report) -> list[Message]:
+def read_contents(contents: Sequence[Json], provider: str, record: Record, report: ReadReport) -> list[Message]:
     """The messages that these contents are."""
     return read_messages("gemini-generate", {"contents": list(contents)}, provider, record, report)
 
@@ -66,10 +66,10 @@ class ContentWriter:
         if isinstance(part, ToolCall) and part.executed_by == "client":
             self._names[part.tool_call_id] = part.tool_name
             continuation = self.losses.continuation(where, part.continuation)
-            return self._with_data(part, continuation | {Keys.GEMINI_ID: part.tool_call_id})
+            return self._with_data(part, continuation | {GeminiKeys.GEMINI_ID: part.tool_call_id})
         if isinstance(part, ToolResult):
             name = self._names.get(part.tool_call_id, "unknown")
-            return self._with_data(part, {"name": name, Keys.GEMINI_ID: part.tool_call_id})
+            return self._with_data(part, {"name": name, GeminiKeys.GEMINI_ID: part.tool_call_id})
         return part
 
     def _with_data(self, part: ToolCall | ToolResult, data: Json) -> Part:

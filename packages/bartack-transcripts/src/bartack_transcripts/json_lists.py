@@ -7,7 +7,7 @@ gives the same records as before, and new ones after them.
 import json
 from typing import NamedTuple
 
-from bartack_transcripts.transcript import Record, Report, TranscriptStep
+from bartack_transcripts.transcript import ReadReport, Record, TranscriptStep
 from bartack_transcripts.values import Json, parse_object
 
 __all__ = ["JsonList", "parse_list"]
@@ -28,7 +28,7 @@ class JsonList(NamedTuple):
         return [TranscriptStep((), self.surroundings)] if self.surroundings else []
 
 
-def parse_list(name: str, data: bytes, report: Report, key: str | None = None) -> JsonList:
+def parse_list(name: str, data: bytes, report: ReadReport, key: str | None = None) -> JsonList:
     """The messages in a file that is a list, or an object with a list under this key."""
     if not data:
         return JsonList([], (), {})
@@ -51,7 +51,7 @@ def parse_list(name: str, data: bytes, report: Report, key: str | None = None) -
     return JsonList(scan.items, tuple(surroundings), around if isinstance(around, dict) else {})
 
 
-def _damaged(name: str, data: bytes, report: Report, problem: str) -> JsonList:
+def _damaged(name: str, data: bytes, report: ReadReport, problem: str) -> JsonList:
     record = Record(name, 0, data)
     report.damaged(record, problem)
     return JsonList([], (record,), {})
@@ -94,7 +94,7 @@ def _skip(text: str, place: int) -> int:
 
 
 class _Scan:
-    def __init__(self, text: str, name: str, report: Report) -> None:
+    def __init__(self, text: str, name: str, report: ReadReport) -> None:
         self.items: list[tuple[Record, Json]] = []
         self.is_complete = False
         self._text = text

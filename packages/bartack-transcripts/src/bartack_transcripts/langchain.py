@@ -26,7 +26,7 @@ from bartack_transcripts.message_list import (
     read_list,
     write_list,
 )
-from bartack_transcripts.transcript import Files, Record, Report, Transcript
+from bartack_transcripts.transcript import Files, ReadReport, Record, Transcript
 from bartack_transcripts.values import Json, object_in, read_messages, text_in, usage_of, value_in
 from bartack_transcripts.writing import Outgoing, TranscriptWriter, WrittenTranscript
 
@@ -67,7 +67,7 @@ def _opened(item: Json) -> tuple[str, Json]:
     return _TYPES.get(kind, kind), data
 
 
-def _messages_of(item: Json, record: Record, report: Report) -> Sequence[Message]:
+def _messages_of(item: Json, record: Record, report: ReadReport) -> Sequence[Message]:
     kind, data = _opened(item)
     if kind == "chat":
         kind = {"user": "human", "assistant": "ai"}.get(text_in(data, "role") or "", text_in(data, "role") or "")

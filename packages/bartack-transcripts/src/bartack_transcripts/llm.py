@@ -16,7 +16,7 @@ from bartack.nouns.entries import Fact, SessionHeader
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import ContentPart, FileRef, Part, Text, Thinking, ToolCall, ToolResult
 from bartack_transcripts.message_list import media_of
-from bartack_transcripts.transcript import START, Files, Record, Report, Rows, Transcript, TranscriptStep
+from bartack_transcripts.transcript import START, Files, ReadReport, Record, Rows, Transcript, TranscriptStep
 from bartack_transcripts.values import (
     Json,
     MessageFacts,
@@ -91,7 +91,7 @@ def read_llm(files: Files) -> list[Transcript]:
     transcripts += [_Conversation(database, row).transcript() for row in tables["conversation"] if row.id not in ids]
     if files and not transcripts:  # the rows of sessions are missing
         transcripts.append(
-            Transcript(_AGENT, "unknown", SessionHeader(origin=_AGENT, metadata={"program": _AGENT}), [], Report())
+            Transcript(_AGENT, "unknown", SessionHeader(origin=_AGENT, metadata={"program": _AGENT}), [], ReadReport())
         )
     for transcript in transcripts[:1]:
         _add_rest(transcript, transcripts, [row.record for rows in tables.values() for row in rows], damaged)
@@ -157,7 +157,7 @@ class _SessionReader:
     def __init__(self, database: _Database, row: _Row) -> None:
         self._db = database
         self._row = row
-        self._report = Report()
+        self._report = ReadReport()
         self._messages = MessageFacts()
         self._prompt: str | None = None
         self.steps: list[TranscriptStep] = [

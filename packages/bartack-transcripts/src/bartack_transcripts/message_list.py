@@ -18,7 +18,7 @@ from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import STRUCTURED, FileRef, Image, Text, ToolContent, ToolResult
 from bartack_transcripts.json_lists import parse_list
-from bartack_transcripts.transcript import Files, Record, Report, Transcript, TranscriptStep, digest_id
+from bartack_transcripts.transcript import Files, ReadReport, Record, Transcript, TranscriptStep, digest_id
 from bartack_transcripts.values import Json, MessageFacts, short_line
 from bartack_transcripts.writing import Outgoing, WrittenTranscript
 
@@ -34,7 +34,7 @@ __all__ = [
     "write_list",
 ]
 
-Convert = Callable[[Json, Record, Report], Sequence[Message]]
+Convert = Callable[[Json, Record, ReadReport], Sequence[Message]]
 
 
 class ListReader:
@@ -42,7 +42,7 @@ class ListReader:
 
     def __init__(self, agent: str, name: str) -> None:
         self.steps: list[TranscriptStep] = []
-        self.report = Report()
+        self.report = ReadReport()
         self._agent = agent
         self._name = PurePosixPath(name).stem
         self._messages = MessageFacts()

@@ -23,7 +23,7 @@ from bartack.formats.error_codes import classify
 from bartack.formats.losses import Losses
 from bartack.formats.media import exact_data
 from bartack.formats.openai_responses.input_items import InputItems
-from bartack.formats.openai_responses.items import Kept
+from bartack.formats.openai_responses.items import ResponsesContinuation
 from bartack.formats.usage import amount, token_count
 from bartack.nouns.deltas import Failed, FinishReason, Usage
 from bartack.nouns.entries import (
@@ -52,7 +52,7 @@ from bartack.nouns.parts import (
     ToolResult,
 )
 from bartack.session.tool_state import output_text
-from bartack_transcripts.transcript import START, Files, Record, Report, Transcript, TranscriptStep, first_record_id
+from bartack_transcripts.transcript import START, Files, ReadReport, Record, Transcript, TranscriptStep, first_record_id
 from bartack_transcripts.values import (
     Json,
     MessageFacts,
@@ -87,7 +87,7 @@ def read_pi(files: Files) -> list[Transcript]:
     name = next(iter(files), None)
     if name is None:
         return []
-    report = Report()
+    report = ReadReport()
     lines = parse_lines(name, files[name], report)
     reader = _Reader(report)
     for record, json in lines:
@@ -105,7 +105,7 @@ def _id_in_path(path: str) -> str:
 class _Reader:
     """Makes one step of each line."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReadReport) -> None:
         self.steps: list[TranscriptStep] = []
         self._report = report
         self._messages = MessageFacts()
@@ -546,7 +546,7 @@ def _thinking(part: Thinking, model: ModelRef) -> list[Json]:
     if text := text_in(continuation.data, "data"):
         return [block | {"thinkingSignature": text, "redacted": True}]
     losses = Losses(continuation.provider)
-    losses.expect(Kept)
+    losses.expect(ResponsesContinuation)
     items = InputItems(losses, stored=False)
     items.add(Message("assistant", (part, Text("x"))), 0)
     reasoning = next((item for item in items.items() if item.get("type") == "reasoning"), None)

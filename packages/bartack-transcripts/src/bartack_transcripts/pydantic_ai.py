@@ -36,7 +36,7 @@ from bartack_transcripts.message_list import (
     result_of,
     write_list,
 )
-from bartack_transcripts.transcript import Files, Record, Report, Transcript
+from bartack_transcripts.transcript import Files, ReadReport, Record, Transcript
 from bartack_transcripts.values import (
     Json,
     object_in,
@@ -75,7 +75,7 @@ def read_pydantic_ai(files: Files) -> list[Transcript]:
     return read_list(_AGENT, files, lambda item: text_in(item, "kind") or "no kind", _messages_of)
 
 
-def _messages_of(item: Json, record: Record, report: Report) -> Sequence[Message]:
+def _messages_of(item: Json, record: Record, report: ReadReport) -> Sequence[Message]:
     parts = objects_in(item, "parts")
     match text_in(item, "kind"):
         case "request":

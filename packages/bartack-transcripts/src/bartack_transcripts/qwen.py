@@ -30,8 +30,8 @@ from bartack_transcripts.gemini_parts import ContentWriter, part_list, read_cont
 from bartack_transcripts.transcript import (
     START,
     Files,
+    ReadReport,
     Record,
-    Report,
     Transcript,
     TranscriptStep,
     digest_id,
@@ -89,7 +89,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.steps: list[TranscriptStep] = []
-        self.report = Report()
+        self.report = ReadReport()
         self._messages = MessageFacts()
         self._step_of: dict[str, int] = {}  # line id -> step
         self._follows: dict[int, int | None] = {}  # the step before each step of the conversation

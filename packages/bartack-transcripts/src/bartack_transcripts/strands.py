@@ -17,15 +17,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.bedrock_converse.blocks import BlockWriter
-from bartack.formats.bedrock_converse.events import Kept
+from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter
+from bartack.formats.bedrock_converse.events import ConverseContinuation
 from bartack.formats.losses import Losses
 from bartack.formats.usage import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.entries import CompactionSummary, Entry, Fact, SessionHeader
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, Meta
-from bartack_transcripts.transcript import Files, Record, Report, Transcript, TranscriptStep, digest_id
+from bartack_transcripts.transcript import Files, ReadReport, Record, Transcript, TranscriptStep, digest_id
 from bartack_transcripts.values import (
     Json,
     MessageFacts,
@@ -124,7 +124,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.steps: list[TranscriptStep] = []
-        self.report = Report()
+        self.report = ReadReport()
         self.title: str | None = None
         self._messages = MessageFacts()
 
@@ -209,7 +209,7 @@ _CALL_ID = r"[a-zA-Z0-9_-]{1,64}"  # the pattern of Converse
 def write(outgoing: Outgoing) -> WrittenTranscript:
     """The files of a session with one agent."""
     losses = Losses("bedrock")
-    losses.expect(Kept)
+    losses.expect(ConverseContinuation)
     turns, removed, summary = _turns(outgoing, losses)
     time = outgoing.started.isoformat()
     times = {"created_at": time, "updated_at": time}
@@ -238,7 +238,7 @@ def write(outgoing: Outgoing) -> WrittenTranscript:
 def _turns(outgoing: Outgoing, losses: Losses) -> tuple[list[tuple[Json, Entry]], int, str | None]:
     """The messages, how many of them are no longer sent, and the summary in their place."""
     messages = with_call_ids(outgoing.messages, _CALL_ID)
-    writer = BlockWriter("unknown", losses)
+    writer = ConverseBlockWriter("unknown", losses)
     turns: list[tuple[Json, Entry]] = []
     places: dict[str, int] = {}  # entry id -> index in `turns`
     summary: str | None = None

@@ -31,9 +31,9 @@ __all__ = [
     "START",
     "Files",
     "Problem",
+    "ReadReport",
     "Record",
     "RecordOutcome",
-    "Report",
     "Rows",
     "Transcript",
     "TranscriptStep",
@@ -94,7 +94,7 @@ class Problem(NamedTuple):
 
 
 @dataclass
-class Report:
+class ReadReport:
     """How many records of each type were understood, kept opaque, or damaged."""
 
     counts: Counter[tuple[str, RecordOutcome]] = field(default_factory=Counter)
@@ -132,7 +132,7 @@ class Transcript:
     id: str  # the session id in its program
     header: SessionHeader
     steps: list[TranscriptStep]
-    report: Report
+    report: ReadReport
     # False for a sub-agent whose records are in the file of the session that called it, and stored there.
     has_own_records: bool = True
     copy_of: str | None = None  # the session here that it was exported from, if nothing was added to it since

@@ -23,7 +23,7 @@ from bartack.nouns.json_values import MAX_DEPTH, is_within
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import ToolCall
 from bartack.session.title import title_from
-from bartack_transcripts.transcript import Record, Report, line_records
+from bartack_transcripts.transcript import ReadReport, Record, line_records
 
 __all__ = [
     "Json",
@@ -81,7 +81,7 @@ def first_objects(head: bytes) -> list[Json]:
     return [line for line in parsed if isinstance(line, dict)]
 
 
-def parse_lines(name: str, data: bytes, report: Report) -> list[tuple[Record, Json]]:
+def parse_lines(name: str, data: bytes, report: ReadReport) -> list[tuple[Record, Json]]:
     """The lines of a file, each with its JSON object, which is empty if the line is blank or damaged."""
     lines: list[tuple[Record, Json]] = []
     for record in line_records(name, data):
@@ -219,7 +219,7 @@ def usage_of(
     return consistent(usage)
 
 
-def read_messages(format: str, body: Json, provider: str, record: Record, report: Report) -> list[Message]:
+def read_messages(format: str, body: Json, provider: str, record: Record, report: ReadReport) -> list[Message]:
     """The messages in a request body of this wire format, without what is not part of the format, which is reported.
 
     Sources that store the messages of a provider's API are read by the reader of that API. It names the place of what

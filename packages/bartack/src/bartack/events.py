@@ -19,7 +19,7 @@ from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.noun import Noun
 from bartack.nouns.tables import AgentStatus
 from bartack.nouns.tool_states import ToolState
-from bartack.session.run_state import Totals
+from bartack.session.run_state import RunTotals
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # its TypeVar has a default; no release before Python 3.13 does
@@ -77,9 +77,9 @@ class RunResult(Struct, Generic[Output], frozen=True, kw_only=True):
     value: Output | None = None  # the output of a completed run
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> RunTotals:
         """What the run has used, with its sub-agents."""
-        return Totals(self.usage, self.cost_usd, self.iterations, self.tool_rounds)
+        return RunTotals(self.usage, self.cost_usd, self.iterations, self.tool_rounds)
 
     @property
     def refused_by(self) -> str | None:

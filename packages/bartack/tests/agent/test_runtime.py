@@ -18,7 +18,7 @@ from bartack.store import SessionStore, open_store
 from bartack.store.address import default_path
 from bartack.tools import LocalRuntime, file_tools, never
 from bartack.views import document
-from bartack.views.document_parts import AssistantInfo, ProviderModel, StepFinishPart, StepStartPart, UserInfo
+from bartack.views.document_parts import AssistantInfo, DocumentModel, StepFinishPart, StepStartPart, UserInfo
 from tests.agent.kit import SESSION, check_session, facts, kinds, make, results
 
 
@@ -127,7 +127,7 @@ async def test_the_steps_of_a_document_have_the_snapshots_and_the_summary_the_ch
     _, answer, _, prompt, _ = (message.info for message in messages)
     assert isinstance(prompt, UserInfo)
     assert isinstance(answer, AssistantInfo)
-    assert (prompt.agent, prompt.model) == ("helper", ProviderModel("scripted", "scripted"))
+    assert (prompt.agent, prompt.model) == ("helper", DocumentModel("scripted", "scripted"))
     assert prompt.tools == {tool.name: True for tool in file_tools()}
     assert answer.path == Workspace(str(tmp_path), str(tmp_path))
     changed = (FileDiff(file="b.txt", additions=1, deletions=0),)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bartack.display import changes as c
 from bartack.display.run_reader import RunReader, last_run
-from bartack.display.shown_step import Keys
+from bartack.display.shown_step import ShownKeys
 from bartack.events import (
     Event,
     LiveDeltas,
@@ -577,7 +577,7 @@ def test_calls_keep_the_keys_that_the_window_has_when_the_run_continues() -> Non
     first = ToolCall("call_0", "quick", {})
     second = ToolCall("stored-id", "asked", {}, metadata={"providerToolCallId": "call_0"})
     for taken, key in ((["call_0", "call_0~2"], "call_0~2"), (["call_0", "stored-id"], "stored-id")):
-        keys = Keys(taken)
+        keys = ShownKeys(taken)
         keys.are_known = True
         assert [keys.for_stored(first), keys.for_stored(second)] == ["call_0", key]
         keys.are_known = False

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from bartack.models import HttpRequest
 from bartack.models.auth import AwsSignature, GoogleToken, HeaderKey, NoCredentials
 from bartack.nouns.errors import ErrorCode, ModelError
-from bartack.testing import Outcome, Scenario, fault_server
+from bartack.testing import ExpectedOutcome, Scenario, fault_server
 
 REQUEST = HttpRequest(url="https://bedrock-runtime.us-east-1.amazonaws.com/model/a%3A0/converse-stream", body=b"{}")
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -97,7 +97,7 @@ def token_scenario(status: int, body: object) -> Scenario:
         status=status,
         headers={"Content-Type": "application/json", "Connection": "close"},
         steps=(json.dumps(body).encode(),),
-        outcome=Outcome(end="done"),
+        outcome=ExpectedOutcome(end="done"),
     )
 
 

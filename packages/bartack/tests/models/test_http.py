@@ -29,10 +29,10 @@ from bartack.models.http import HttpClient, _Waits
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.nouns.messages import user
-from bartack.testing import Outcome, Reset, Scenario, Stall, fault_server
+from bartack.testing import ExpectedOutcome, Reset, Scenario, Stall, fault_server
 from tests.models.doubles import KEY
 
-ANSWER = Scenario(name="answer", format="-", steps=(b"one", b"two"), outcome=Outcome(end="done"))
+ANSWER = Scenario(name="answer", format="-", steps=(b"one", b"two"), outcome=ExpectedOutcome(end="done"))
 
 
 async def ask(client: HttpClient, base_url: str, path: str = "/v1?a=%3A") -> bytes:

@@ -19,7 +19,7 @@ from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.store import MemoryStore
 from bartack.stream.assembler import MessageAssembler
-from bartack.testing import Outcome, Scenario, Stall, check_stream, fault_server
+from bartack.testing import ExpectedOutcome, Scenario, Stall, check_stream, fault_server
 from bartack.testing.event_writers import EVENT_WRITERS
 from tests.counting import counting_environment
 from tests.models.doubles import KEY, BytesClient, read
@@ -220,7 +220,9 @@ async def test_the_duration_counts_from_the_request_to_the_end(
     steps: tuple[bytes, ...], status: int, end: type[Delta]
 ) -> None:
     stalled: tuple[bytes | Stall, ...] = (Stall(0.2), *steps[:1], Stall(0.1), *steps[1:])
-    scenario = Scenario(name="slow", format=SAY.format, steps=stalled, status=status, outcome=Outcome(end="error"))
+    scenario = Scenario(
+        name="slow", format=SAY.format, steps=stalled, status=status, outcome=ExpectedOutcome(end="error")
+    )
     async with fault_server(scenario) as server, connect("anthropic:m", api_key=KEY, base_url=server.base_url) as model:
         stream = model.stream([user("Hello")])
         await asyncio.sleep(0.2)  # not part of the duration: nothing is sent before the stream is read
@@ -531,7 +533,7 @@ async def test_the_error_mapper_decides_the_reported_error() -> None:
 
 async def test_cancellation_propagates_and_releases_the_connection() -> None:
     steps = (SAY.start() + SAY.text("Hi"), Stall(10))
-    scenario = Scenario(name="slow", format=SAY.format, steps=steps, outcome=Outcome(end="error"))
+    scenario = Scenario(name="slow", format=SAY.format, steps=steps, outcome=ExpectedOutcome(end="error"))
     async with fault_server(scenario) as server, connect("anthropic:m", api_key=KEY, base_url=server.base_url) as model:
         heard: list[MessageDelta] = []
         has_text = asyncio.Event()

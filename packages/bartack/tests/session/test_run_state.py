@@ -40,7 +40,7 @@ from bartack.nouns.entries import (
 from bartack.nouns.messages import ModelRef
 from bartack.session.decisions import Decision, Verdict, decided_fact
 from bartack.session.outline import REPAIRED, UNREADABLE, outlines_of
-from bartack.session.run_state import HANDOFF, REPEATED, SESSION, SPENT, WAITING, RunState, Totals
+from bartack.session.run_state import HANDOFF, REPEATED, SESSION, SPENT, WAITING, RunState, RunTotals
 from tests.sample_session import at, chain
 
 CALL = ToolCall("c1", "weather", {"city": "Paris"})
@@ -323,21 +323,21 @@ def test_a_resumed_run_keeps_its_numbers_and_a_new_one_begins_at_zero() -> None:
     state = pushed(entries)
     assert (state.totals.iterations, state.call_index, state.totals.usage) == (1, 1, Usage(3, 1))
     state = pushed([*entries[:3], replace(entries[3], run_id="r2")])
-    assert (state.call_index, state.totals, state.messages) == (0, Totals(), [])
+    assert (state.call_index, state.totals, state.messages) == (0, RunTotals(), [])
 
 
 @pytest.mark.parametrize(
     ("metadata", "spent"),
     [
-        (Totals(Usage(10, 5), 0.5, 3, 2).as_json(), Totals(Usage(10, 5), 0.5, 4, 3)),
-        (Totals(cost_usd=0.5).as_json(), Totals(None, 0.5, 1, 1)),
-        ({"costUsd": 0.5}, Totals(None, 0.5, 1, 1)),
-        ("nonsense", Totals(None, None, 1, 1)),
-        ({"usage": 3}, Totals(None, None, 1, 1)),
-        ({"iterations": "many"}, Totals(None, None, 1, 1)),
+        (RunTotals(Usage(10, 5), 0.5, 3, 2).as_json(), RunTotals(Usage(10, 5), 0.5, 4, 3)),
+        (RunTotals(cost_usd=0.5).as_json(), RunTotals(None, 0.5, 1, 1)),
+        ({"costUsd": 0.5}, RunTotals(None, 0.5, 1, 1)),
+        ("nonsense", RunTotals(None, None, 1, 1)),
+        ({"usage": 3}, RunTotals(None, None, 1, 1)),
+        ({"iterations": "many"}, RunTotals(None, None, 1, 1)),
     ],
 )
-def test_what_a_sub_agent_used_counts_for_the_run(metadata: object, spent: Totals) -> None:
+def test_what_a_sub_agent_used_counts_for_the_run(metadata: object, spent: RunTotals) -> None:
     answer = assistant(ToolCall("c1", "ask", {}), ToolCall("c2", "ask", {}))
     of_agent = ToolResult("c1", "Yes.", metadata={SPENT: metadata})
     state = folded(RunStarted(), user("Hi"), answer, tool_message(of_agent), tool_message(ToolResult("c2", "No.")))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bartack.models import Model, ScriptedModel, connect
 from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, TextDelta
 from bartack.nouns.errors import ErrorCode
-from bartack.testing import FAULT_FORMATS, Outcome, Scenario, check_fault, check_stream, scenarios
+from bartack.testing import FAULT_FORMATS, ExpectedOutcome, Scenario, check_fault, check_stream, scenarios
 from tests.models.doubles import KEY
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -125,6 +125,6 @@ def test_scenarios_exist_in_each_format() -> None:
 
 
 async def test_custom_scenarios_can_be_played() -> None:
-    mine = replace(MATRIX["complete text"], name="mine", outcome=Outcome(end="done", finish_reason="stop"))
+    mine = replace(MATRIX["complete text"], name="mine", outcome=ExpectedOutcome(end="done", finish_reason="stop"))
     assert isinstance(mine, Scenario)
     await check_fault(mine, lambda base_url: connect("openai-chat:m", api_key=KEY, base_url=base_url))

@@ -1,4 +1,4 @@
-"""`Answer`: the response to one request of a client, from the first upstream that can give it.
+"""`GatewayAnswer`: the response to one request of a client, from the first upstream that can give it.
 
 Three parts work at the same time. The pump asks one upstream after the other and turns the deltas of the answer into
 bytes of the client's format, or passes the upstream's own bytes on (`bartack_server.gateway.pass_through`). The sender
@@ -46,11 +46,11 @@ from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRe
 from bartack_server.gateway.envelopes import Envelopes, SealedAnswer, has_envelope
 from bartack_server.gateway.outbox import Outbox
 from bartack_server.gateway.pass_through import PassThrough, can_pass_through, passed_call
-from bartack_server.gateway.recording import Conversation
+from bartack_server.gateway.recording import ConversationRecord
 from bartack_server.gateway.upstreams import MAX_ATTEMPTS, Upstream, error_for_client, may_fail_over
 from bartack_server.web.event_stream import disconnected
 
-__all__ = ["Answer", "Outcome", "estimated_tokens"]
+__all__ = ["GatewayAnswer", "RequestOutcome", "estimated_tokens"]
 
 _log = logger("gateway")
 _HEAD_DELAY_S = 10.0  # shorter than the time after which clients and proxies give up a silent connection
@@ -62,7 +62,7 @@ async def _nothing(*_: object) -> None:
     pass
 
 
-class Outcome(Struct, kw_only=True):
+class RequestOutcome(Struct, kw_only=True):
     """What became of a request, for its log and its accounts. Filled in while the request is answered."""
 
     upstream: Upstream | None = None  # the last one that was asked
@@ -82,7 +82,7 @@ class Outcome(Struct, kw_only=True):
         return "" if self.upstream is None else self.upstream.name
 
 
-class Answer(Response):
+class GatewayAnswer(Response):
     """Answers one request."""
 
     def __init__(
@@ -93,10 +93,10 @@ class Answer(Response):
         closing: asyncio.Event,
         *,
         envelopes: Envelopes,
-        conversation: Conversation | None = None,
+        conversation: ConversationRecord | None = None,
         session_id: str | None = None,
         reserve: Callable[[Upstream, ModelRequest], Awaitable[None]] = _nothing,
-        on_end: Callable[[Outcome], Awaitable[None]] = _nothing,
+        on_end: Callable[[RequestOutcome], Awaitable[None]] = _nothing,
         earlier: tuple[Message, ...] = (),
     ) -> None:
         """`closing` is set when the server is about to stop. `earlier` messages come before those of the request.
@@ -124,7 +124,7 @@ class Answer(Response):
         self._assembler: MessageAssembler | None = None
         self._has_begun = False  # content of the answer was written
         self._is_committed = False  # the head of the response was sent
-        self.outcome = Outcome()
+        self.outcome = RequestOutcome()
 
     # -- the response
 

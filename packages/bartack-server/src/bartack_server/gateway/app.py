@@ -32,7 +32,7 @@ from bartack.store.session_store import SessionStore
 from bartack_server.gateway import listings
 from bartack_server.gateway.accounts import Accounts, Reservation
 from bartack_server.gateway.agent_model import AgentModel
-from bartack_server.gateway.answer import Answer, Outcome, estimated_tokens
+from bartack_server.gateway.answer import GatewayAnswer, RequestOutcome, estimated_tokens
 from bartack_server.gateway.client_requests import (
     CHAT,
     GEMINI,
@@ -84,7 +84,7 @@ class _Bill:
             self._reservation = await self._accounts.reserve(self._key, upstream, tokens, limit)
             self._is_counted = True
 
-    async def settle(self, outcome: Outcome) -> None:
+    async def settle(self, outcome: RequestOutcome) -> None:
         """Replace the reservation by what was spent."""
         if self._reservation is not None and outcome.upstream is not None:
             await self._accounts.settle(self._reservation, outcome.upstream, outcome.spent)
@@ -184,7 +184,7 @@ class GatewayApp(Starlette):
         is_agent, name = isinstance(upstreams[0].model, AgentModel), parsed.session_key  # an agent has its own sessions
         bill = _Bill(self._accounts, key)
 
-        async def end(outcome: Outcome) -> None:
+        async def end(outcome: RequestOutcome) -> None:
             await bill.settle(outcome)
             if self._log is not None:
                 try:
@@ -192,7 +192,7 @@ class GatewayApp(Starlette):
                 except OSError as error:
                     _log.error("The log of requests could not be written: %s", error)
 
-        return Answer(
+        return GatewayAnswer(
             parsed,
             upstreams,
             self._environment,

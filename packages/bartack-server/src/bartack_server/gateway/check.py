@@ -33,7 +33,7 @@ from bartack_server.gateway.app import GatewayApp, gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of, new_secret
 from bartack_server.gateway.programs import settings_for
 
-__all__ = ["CHECKED", "Finding", "check_program", "output_of", "served", "set_up", "store_with_key"]
+__all__ = ["CHECKED", "CheckFinding", "check_program", "output_of", "served", "set_up", "store_with_key"]
 
 _TIME_LIMIT_S = 180.0
 _MODEL = "checked"
@@ -99,7 +99,7 @@ CHECKED: Mapping[str, _Program] = {
 }
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """One thing that was checked."""
 
     claim: str
@@ -107,7 +107,7 @@ class Finding(NamedTuple):
     detail: str = ""
 
 
-async def check_program(program: str, path: str | None = None) -> list[Finding]:
+async def check_program(program: str, path: str | None = None) -> list[CheckFinding]:
     """What works, with the program on this path. Raises `BartackError` if it is not installed."""
     row = CHECKED[program]
     executable = shutil.which(row.words[0], path=path)
@@ -125,10 +125,12 @@ async def check_program(program: str, path: str | None = None) -> list[Finding]:
     ]
     broken = await _run(program, executable, [cut, *[_ANSWER] * 8])
     return [
-        Finding("runs a tool call", whole.has_run, whole.output),
-        Finding("sends its result, and shows the answer", whole.calls > 1 and _ANSWER in whole.output, whole.output),
-        Finding("does not run a call of an answer that was cut off", not broken.has_run, broken.output),
-        Finding("retries or reports an answer that was cut off", broken.is_noticed, broken.output),
+        CheckFinding("runs a tool call", whole.has_run, whole.output),
+        CheckFinding(
+            "sends its result, and shows the answer", whole.calls > 1 and _ANSWER in whole.output, whole.output
+        ),
+        CheckFinding("does not run a call of an answer that was cut off", not broken.has_run, broken.output),
+        CheckFinding("retries or reports an answer that was cut off", broken.is_noticed, broken.output),
     ]
 
 

@@ -34,7 +34,7 @@ from bartack.store.session_store import SessionStore, next_entries
 from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.keys import GatewayKey
 
-__all__ = ["Conversation", "Recorder", "StoredResponse", "session_id_for"]
+__all__ = ["ConversationRecord", "Recorder", "StoredResponse", "session_id_for"]
 
 ORIGIN = "gateway"
 _MAX_SESSIONS = 1000  # whose places are kept in memory
@@ -88,11 +88,11 @@ class Recorder:
         self.store = store
         self._places: OrderedDict[str, _Places] = OrderedDict()
 
-    def conversation(self, key: GatewayKey, request: ClientRequest) -> "Conversation | None":
+    def conversation(self, key: GatewayKey, request: ClientRequest) -> "ConversationRecord | None":
         """The record of one request; None if it is not to be recorded."""
         if not key.records or request.headers.get("x-bartack-record", "").lower() == "off":
             return None
-        return Conversation(self, key, request)
+        return ConversationRecord(self, key, request)
 
     async def places(self, session_id: str, header: SessionHeader) -> _Places:
         """The places in a session, which is created if it does not exist."""
@@ -140,7 +140,7 @@ class Recorder:
         self._places.pop(session_id, None)
 
 
-class Conversation:
+class ConversationRecord:
     """The record of one request and its answer."""
 
     def __init__(self, recorder: Recorder, key: GatewayKey, request: ClientRequest) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bartack_server.gateway.answer import Outcome
+from bartack_server.gateway.answer import RequestOutcome
 from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.keys import GatewayKey
 
@@ -29,7 +29,7 @@ class RequestLog:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write(self, now: datetime, key: GatewayKey, request: ClientRequest, outcome: Outcome) -> None:
+    def write(self, now: datetime, key: GatewayKey, request: ClientRequest, outcome: RequestOutcome) -> None:
         """Add a request. Raises `OSError`."""
         usage, error = outcome.usage, outcome.error
         line: dict[str, Any] = {

@@ -8,7 +8,7 @@ from bartack.nouns.json_values import json_text
 from bartack_transcripts.transcript import Record
 from bartack_transcripts.values import Json, object_in, objects_in, text_in
 
-__all__ = ["SYNTHETIC", "Answer", "Line", "answers_of", "blocks_of", "is_prompt", "tool_results_in"]
+__all__ = ["SYNTHETIC", "AnswerLines", "Line", "answers_of", "blocks_of", "is_prompt", "tool_results_in"]
 
 SYNTHETIC = "<synthetic>"  # the model of answers that the program wrote itself
 
@@ -65,7 +65,7 @@ def is_prompt(line: Line) -> bool:
 
 
 @dataclass(eq=False)
-class Answer:
+class AnswerLines:
     """The lines of one answer of the model."""
 
     lines: list[Line]
@@ -106,22 +106,22 @@ def _key(block: Json) -> Hashable:
     return json_text(block)
 
 
-def answers_of(lines: Sequence[Line]) -> dict[int, Answer]:
+def answers_of(lines: Sequence[Line]) -> dict[int, AnswerLines]:
     """The answer of each assistant line, by its place.
 
     Lines with the same message id belong together if they are connected: a session that was copied into another file
     may have the same answer again elsewhere.
     """
     by_uuid = {line.uuid: line for line in lines if line.uuid is not None}
-    latest: dict[str, Answer] = {}
-    answers: dict[int, Answer] = {}
+    latest: dict[str, AnswerLines] = {}
+    answers: dict[int, AnswerLines] = {}
     for line in lines:
         if line.type != "assistant":
             continue
         id = text_in(line.message, "id")
         answer = None if id is None or line.message.get("model") == SYNTHETIC else latest.get(id)
         if answer is None or not _belongs(line, answer, answers, by_uuid):
-            answer = Answer([])
+            answer = AnswerLines([])
             if id is not None:
                 latest[id] = answer
         answer.add(line)
@@ -129,7 +129,7 @@ def answers_of(lines: Sequence[Line]) -> dict[int, Answer]:
     return answers
 
 
-def _belongs(line: Line, answer: Answer, answers: dict[int, Answer], by_uuid: dict[str, Line]) -> bool:
+def _belongs(line: Line, answer: AnswerLines, answers: dict[int, AnswerLines], by_uuid: dict[str, Line]) -> bool:
     """Whether a line continues the answer: nothing but results and notes is between them."""
     if all(answer.has(block) for block in line.blocks):
         return True

@@ -24,7 +24,7 @@ from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import Text, ToolResult
 from bartack_transcripts.claude_code.lines import (
     SYNTHETIC,
-    Answer,
+    AnswerLines,
     Line,
     answers_of,
     blocks_of,
@@ -33,8 +33,8 @@ from bartack_transcripts.claude_code.lines import (
 from bartack_transcripts.transcript import (
     START,
     Files,
+    ReadReport,
     Record,
-    Report,
     Transcript,
     TranscriptStep,
     digest_id,
@@ -124,7 +124,7 @@ def _read(agent: str, files: Files) -> list[Transcript]:
     name = next((name for name in files if name.endswith(".jsonl")), None)
     if name is None:
         return []
-    report = Report()
+    report = ReadReport()
     lines = _without_repeated([Line(*parsed) for parsed in parse_lines(name, files[name], report)], report)
     first = next((line for line in lines if line.uuid is not None), None)
     is_agent = first is not None and (first.is_sidechain or text_in(first.json, "agentId") not in (None, _MAIN))
@@ -142,14 +142,14 @@ def _read(agent: str, files: Files) -> list[Transcript]:
     header = _header(agent, lines, relations, skip_sidechains=not is_agent)
     transcripts = [Transcript(agent, id, header, steps, report, has_own_id=session is not None)]
     for child_id, chain, call_id in main.sidechains:
-        child = _Conversation(agent, child_id, chain, Report(), is_agent=True)
+        child = _Conversation(agent, child_id, chain, ReadReport(), is_agent=True)
         relations = {"parentSession": f"{agent}:{id}"} | ({"toolCallId": call_id} if call_id else {})
         header = _header(agent, chain, relations, skip_sidechains=False)
         transcripts.append(Transcript(agent, child_id, header, child.steps(), child.report, has_own_records=False))
     return transcripts
 
 
-def _without_repeated(lines: Sequence[Line], report: Report) -> list[Line]:
+def _without_repeated(lines: Sequence[Line], report: ReadReport) -> list[Line]:
     """The lines, without the content of those that are in the file already: the program reads each uuid once."""
     line_data: dict[str, bytes] = {}
     unique_lines: list[Line] = []
@@ -237,7 +237,7 @@ def _is_written_by_program(line: Line) -> bool:
 class _Conversation:
     """Makes the steps of one session, in the order of its lines."""
 
-    def __init__(self, agent: str, id: str, lines: Sequence[Line], report: Report, *, is_agent: bool) -> None:
+    def __init__(self, agent: str, id: str, lines: Sequence[Line], report: ReadReport, *, is_agent: bool) -> None:
         self.report = report
         self.sidechains: list[tuple[str, list[Line], str | None]] = []  # id, lines, and the call that began it
         self._agent = agent
@@ -396,7 +396,7 @@ class _Conversation:
             facts = self._answer_facts(answer)
         self._add(answer.lines, facts, is_turn=True)
 
-    def _answer_facts(self, answer: Answer) -> list[Fact]:
+    def _answer_facts(self, answer: AnswerLines) -> list[Fact]:
         name = text_in(answer.last.message, "model")
         model = None if name is None or name == SYNTHETIC else ModelRef(_PROVIDER, name)
         message = self._read("assistant", answer.blocks, answer.lines[0], name or "")
@@ -542,7 +542,7 @@ def _anchors(details: Json) -> list[str | None]:
     return [text_in(details, key, "anchorUuid") for key in ("preservedMessages", "preservedSegment")]
 
 
-def _meta(answer: Answer, model: ModelRef | None) -> Meta:
+def _meta(answer: AnswerLines, model: ModelRef | None) -> Meta:
     reason = answer.field("stop_reason")
     raw = reason if isinstance(reason, str) else None
     costs = [cost for line in answer.lines if (cost := amount(line.json.get("costUSD"))) is not None]
@@ -569,7 +569,7 @@ def _usage(usage: Any) -> Usage | None:
     )
 
 
-def _failure(answer: Answer) -> StreamFailed:
+def _failure(answer: AnswerLines) -> StreamFailed:
     line = answer.lines[0]
     text = "".join(text for block in answer.blocks if (text := text_in(block, "text")))
     stated = _STATUS.match(text)

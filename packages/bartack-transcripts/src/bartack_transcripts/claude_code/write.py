@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from bartack.formats.anthropic_messages.blocks import BlockWriter
-from bartack.formats.anthropic_messages.events import Kept
+from bartack.formats.anthropic_messages.events import AnthropicContinuation
 from bartack.formats.losses import Losses
 from bartack.nouns.deltas import Usage
 from bartack.nouns.entries import CompactionSummary, Entry, StreamFailed
@@ -37,7 +37,7 @@ _CALL_ID = r"[a-zA-Z0-9_-]+"  # the pattern of Anthropic's API
 def write(outgoing: Outgoing) -> WrittenTranscript:
     """The records of a conversation."""
     losses = Losses("anthropic")
-    losses.expect(Kept)
+    losses.expect(AnthropicContinuation)
     writer = _Writer(outgoing, losses)
     return WrittenTranscript(f"{outgoing.id}.jsonl", b"".join(map(json_line, writer.records())), tuple(losses.found))
 

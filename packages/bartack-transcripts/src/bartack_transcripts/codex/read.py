@@ -39,8 +39,8 @@ from bartack_transcripts.transcript import (
     START,
     Files,
     Problem,
+    ReadReport,
     Record,
-    Report,
     Transcript,
     TranscriptStep,
     first_record_id,
@@ -115,7 +115,7 @@ def read_codex(files: Files) -> list[Transcript]:
     if not files:
         return []
     name, *earlier_files = files
-    report = Report()
+    report = ReadReport()
     lines = [_Line(*parsed) for parsed in parse_lines(name, files[name], report)]
     meta = _meta_in(lines)
     before, is_whole = _continued(meta, [files[file] for file in earlier_files])
@@ -142,7 +142,7 @@ def _continued(meta: Json, files: Sequence[bytes]) -> tuple[list["_Line"], bool]
     for data in files:
         if not isinstance(base, dict):
             break
-        lines = [_Line(None, json) for _, json in parse_lines("", data, Report())]
+        lines = [_Line(None, json) for _, json in parse_lines("", data, ReadReport())]
         end = token_count(base.get("end_ordinal_exclusive")) or 0
         numbers = [token_count(line.json.get("ordinal"), place) or 0 for place, line in enumerate(lines)]
         segments.append([line for number, line in zip(numbers, lines, strict=True) if number < end])
@@ -296,7 +296,7 @@ def _usage_in(line: _Line) -> tuple[Json | None, Any, str | None]:
 class _Conversation:
     """Makes the steps of a session, in the order of its lines."""
 
-    def __init__(self, report: Report, mode: bytes) -> None:
+    def __init__(self, report: ReadReport, mode: bytes) -> None:
         self.steps: list[TranscriptStep] = []
         self._mode = mode  # part of what steps are from: the same records can be read in two ways
         self._name: str | None = None

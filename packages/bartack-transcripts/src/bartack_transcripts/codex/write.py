@@ -10,7 +10,7 @@ import json
 
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.input_items import InputItems
-from bartack.formats.openai_responses.items import Kept
+from bartack.formats.openai_responses.items import ResponsesContinuation
 from bartack.nouns.entries import CompactionSummary, Entry
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
@@ -35,7 +35,7 @@ _PROVIDER = "openai"  # only its reasoning can be sent back
 def write(outgoing: Outgoing) -> WrittenTranscript:
     """The lines of a conversation."""
     losses = Losses(_PROVIDER)
-    losses.expect(Kept)
+    losses.expect(ResponsesContinuation)
     lines = [] if outgoing.last_record is not None else [_line(outgoing.entries[0], "session_meta", _meta(outgoing))]
     entries = [entry for entry in outgoing.entries if isinstance(entry.fact, Message | CompactionSummary)]
     messages = with_call_ids([entry.fact for entry in entries if isinstance(entry.fact, Message)], _CALL_ID)

@@ -32,7 +32,7 @@ from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import Part, Text, ToolResult
 from bartack_transcripts.gemini_parts import part_list, read_contents, text_of_parts
 from bartack_transcripts.json_lists import parse_list
-from bartack_transcripts.transcript import START, Files, Record, Report, Transcript, TranscriptStep, digest_id
+from bartack_transcripts.transcript import START, Files, ReadReport, Record, Transcript, TranscriptStep, digest_id
 from bartack_transcripts.values import Json, MessageFacts, objects_in, parse_lines, short_line, text_in, time_from_text
 
 __all__ = ["COMMANDS", "PROVIDER", "SNAPSHOT", "looks_like_gemini", "outer_of", "read_gemini"]
@@ -119,7 +119,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.steps: list[TranscriptStep] = []
-        self.report = Report()
+        self.report = ReadReport()
         self.meta: Json = {}
         self._turns: list[_Turn] = []
         self._place_of: dict[str, int] = {}  # message id -> index of its turn

@@ -36,7 +36,7 @@ from bartack.nouns.parts import (
     ToolCall,
     ToolResult,
 )
-from bartack_transcripts.transcript import Files, Record, Report, Rows, Transcript, TranscriptStep, digest_id
+from bartack_transcripts.transcript import Files, ReadReport, Record, Rows, Transcript, TranscriptStep, digest_id
 from bartack_transcripts.values import (
     Json,
     MessageFacts,
@@ -108,7 +108,7 @@ def read_opencode(files: Files) -> list[Transcript]:
 
 
 def _read_export(record: Record) -> list[Transcript]:
-    report = Report()
+    report = ReadReport()
     document = parse_object(record.data)
     if isinstance(document, str):
         report.damaged(record, document)
@@ -158,7 +158,7 @@ def _read_records(records: Iterable[Record]) -> list[Transcript]:
     origins = _origins(sessions, messages)
     transcripts: list[Transcript] = []
     for id in ids:
-        report = Report()
+        report = ReadReport()
         reader = _Reader(report)
         session = sessions.get(id, _Object({}, None))
         for message in sorted(messages.get(id, ()), key=_order):
@@ -307,7 +307,7 @@ def _header(session: Json, prompt: str | None, origin: str | None = None) -> Ses
 class _Reader:
     """Makes one step of each message with its parts."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReadReport) -> None:
         self.steps: list[TranscriptStep] = []
         self.title: str | None = None
         self._report = report

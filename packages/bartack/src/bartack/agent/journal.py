@@ -3,6 +3,17 @@
 Deltas are collected and written to the store's journal several times a second (`LoopConfig.journal_ms`), with pieces of
 text joined, in a separate task: neither a slow store nor a slow reader blocks the model. The journal is a convenience.
 A failed write is retried; if it keeps failing, the run is not affected, because the answer ends up in the log.
+
+An attempt at an answer goes through three steps. `begin` names it by its generation (`bartack.store.live`), so that
+batches of an earlier attempt, which a slow store may still be writing, cannot be taken for its own. `add` starts the
+task that writes, if none is running: it waits for one interval, writes what has gathered, and ends when the model is
+silent for an interval. Batches are numbered, and after a failure the same batch is written again under its number,
+because the first attempt may have reached the disk. `end` follows once the log has the answer. From then on readers get
+the entry, so what was not written yet is dropped, and the journal is cleared in the background; the next attempt does
+not write before that is done.
+
+If the process dies instead, the journal stays. The next one to continue the run turns it into a `stream_failed` fact
+(`interrupted_answer`), which keeps the text and the usage of the lost answer, unless the log has ended that answer.
 """
 
 import asyncio

@@ -28,7 +28,7 @@ from bartack.nouns.entries import (
 )
 from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message, Meta, ModelRef
-from bartack.session.run_state import Totals
+from bartack.session.run_state import RunTotals
 
 __all__ = ["COUNTERS", "Observer"]
 
@@ -123,7 +123,7 @@ class Observer:
     def _count_usage(self, fact: Fact) -> None:
         if self._counts is None:
             return
-        usage, cost, *_ = Totals().plus(fact)
+        usage, cost, *_ = RunTotals().plus(fact)
         if usage is not None:
             self._count("tokens.input", usage.input_tokens)
             self._count("tokens.output", usage.output_tokens)

@@ -25,7 +25,7 @@ from bartack.nouns.errors import AgentError, BartackError, ConfigError, ErrorCod
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart
 from bartack.nouns.tables import AgentStatus
-from bartack.session.run_state import Totals
+from bartack.session.run_state import RunTotals
 from bartack.tools.tool_context import in_event_loop
 from bartack.tools.tool_round import retrieve_exception
 
@@ -195,11 +195,11 @@ class Run(Generic[Output]):
         )
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> RunTotals:
         """What the run has used so far, with its sub-agents."""
         if self._context is not None:
             return self._context.state.totals
-        return Totals() if self._result is None else self._result.totals
+        return RunTotals() if self._result is None else self._result.totals
 
     def snapshot(self) -> Message | None:
         """The answer so far, while one is arriving."""

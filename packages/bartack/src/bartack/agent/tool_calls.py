@@ -16,7 +16,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.messages import Message, tool_message
 from bartack.nouns.parts import Part, ToolCall, ToolResult
 from bartack.session.decisions import Decision, decision_of, result_message
-from bartack.session.run_state import REPEATED, SESSION, WAITING, OpenCall, RunState, Totals, nested_id
+from bartack.session.run_state import REPEATED, SESSION, WAITING, OpenCall, RunState, RunTotals, nested_id
 from bartack.store.session_store import SessionStore
 from bartack.tools import RoundOutcome, ToolDefinition, ToolExecutor, ToolRegistry, error_result
 from bartack.tools.call_approval import CallApproval
@@ -178,7 +178,7 @@ def closing_facts(state: RunState, *before: Fact) -> list[Fact]:
     not_started, started = (ErrorCode.TOOL_NOT_RUN, _NOT_RUN), (ErrorCode.TOOL_INTERRUPTED, INTERRUPTED)
     facts: list[Fact] = [*before, *_results(state.open_calls.values(), not_started, started)]
     if state.run_id is not None:
-        totals = reduce(Totals.plus, before, state.totals)
+        totals = reduce(RunTotals.plus, before, state.totals)
         reason = "interrupted" if state.abort is None else state.abort.reason or "user"
         facts.append(RunEnded(status="aborted", reason=reason, usage=totals.usage, cost_usd=totals.cost_usd))
     return facts

@@ -29,7 +29,7 @@ from bartack.display.changes import (
     SubagentChanged,
 )
 from bartack.display.joined_deltas import joined
-from bartack.display.shown_step import Keys, ShownCall, ShownStep
+from bartack.display.shown_step import ShownCall, ShownKeys, ShownStep
 from bartack.events import (
     DeltaReceived,
     EntryAppended,
@@ -125,7 +125,7 @@ class RunReader:
         self.run_id: str | None = None
         self.is_ended = False  # the run has ended or paused; nothing changes after that
         self._awaits_start = from_start
-        self._keys = Keys(taken_keys)
+        self._keys = ShownKeys(taken_keys)
         self._step: ShownStep | None = None  # the answer that is arriving
         self._steps = 0
         self._failed: StreamFailed | None = None  # the last attempt, until the next one begins

@@ -29,7 +29,7 @@ from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Part, Span, Text, Thinking, ToolCall, ToolResult
 from bartack.stream.assembler import parse_arguments
 
-__all__ = ["Keys", "ShownCall", "ShownStep", "given_id"]
+__all__ = ["ShownCall", "ShownKeys", "ShownStep", "given_id"]
 
 # The real result of a sub-agent's call is only in the session of the sub-agent.
 NESTED = "The sub-agent has continued."
@@ -43,7 +43,7 @@ def given_id(call: ToolCall) -> str:
     return str((call.metadata or {}).get(_PROVIDER_ID, call.tool_call_id))
 
 
-class Keys:
+class ShownKeys:
     """The keys of one stream. `taken_keys` are those of calls that the client shows from an earlier stream."""
 
     def __init__(self, taken_keys: Iterable[str] = ()) -> None:
@@ -166,7 +166,7 @@ class ShownCall:
 class ShownStep:
     """The parts of one step, in order."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: ShownKeys) -> None:
         self._keys = keys
         self._parts: list[_ShownText | ShownCall] = []
         self._text: _ShownText | None = None  # the one that grows

@@ -22,7 +22,7 @@ from bartack.formats import decoder, encode
 from bartack.formats.hosted_declarations import refuse_required
 from bartack.models.direct_calls import asks_for_abilities, direct_answer, direct_call
 from bartack.models.guard import GuardedStream, guarded_batches
-from bartack.models.local_engine import Engine, LlamaEngine, Worker
+from bartack.models.local_engine import Engine, EngineThread, LlamaEngine
 from bartack.models.local_tools import (
     Route,
     arguments_body,
@@ -108,7 +108,7 @@ class LocalModel(StreamingModel):
         self._tool_rounds = tool_rounds
         self._is_llama = engine is None
         self._threads = threads
-        self._worker = Worker(engine or self._llama())
+        self._worker = EngineThread(engine or self._llama())
 
     def update_config(self, **config: Any) -> None:
         """Change settings for later calls, except the model. An invalid setting raises and changes nothing."""
@@ -285,7 +285,7 @@ class LocalModel(StreamingModel):
             "openai-chat", framing="ndjson", provider=self.provider, model_id=self.config.model_id, local_id="local"
         )
         if self._worker.is_closed and self._is_llama:
-            self._worker = Worker(self._llama())
+            self._worker = EngineThread(self._llama())
         async with aclosing(self._worker.chunks(body)) as chunks:
             async for chunk in chunks:
                 for delta in reader.receive_data(msgspec.json.encode(chunk) + b"\n"):

@@ -1,4 +1,4 @@
-"""Runs a local model: an `Engine` generates and blocks, a `Worker` makes its output available to event loops.
+"""Runs a local model: an `Engine` generates and blocks, a `EngineThread` makes its output available to event loops.
 
 An engine takes the body of a Chat Completions request and passes chunks of that format to a callback, which can stop
 it. `LlamaEngine` is llama.cpp in this process, through xllamacpp (extra ``local``). It loads its file at the first
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from bartack.nouns.errors import ErrorCode, ModelError
 
-__all__ = ["Engine", "LlamaEngine", "Worker"]
+__all__ = ["Engine", "EngineThread", "LlamaEngine"]
 
 Json = dict[str, Any]
 
@@ -89,7 +89,7 @@ class LlamaEngine:
             ) from error
 
 
-class Worker:
+class EngineThread:
     """Runs an engine in its own thread."""
 
     def __init__(self, engine: Engine) -> None:

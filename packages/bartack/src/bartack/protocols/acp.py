@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from bartack.display import changes as c
 from bartack.display.run_reader import RunReader, is_written
-from bartack.display.shown_step import Keys, given_id
+from bartack.display.shown_step import ShownKeys, given_id
 from bartack.display.visible_text import visible_text
 from bartack.events import EntryAppended, Event
 from bartack.nouns.deltas import Failed
@@ -137,7 +137,7 @@ def replayed(entries: Iterable[Entry], directory: str, shown_keys: set[str] | No
 
 def shown_before(entries: Iterable[Entry]) -> set[str]:
     """The ids of the calls in an editor that shows a session already, whether it was replayed or shown live."""
-    keys = Keys()
+    keys = ShownKeys()
     call_ids: set[str] = set()
     for entry in entries:
         for call in entry.fact.tool_calls if isinstance(entry.fact, Message) else ():

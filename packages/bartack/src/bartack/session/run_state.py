@@ -67,7 +67,7 @@ __all__ = [
     "WAITING",
     "OpenCall",
     "RunState",
-    "Totals",
+    "RunTotals",
     "nested_id",
 ]
 
@@ -121,7 +121,7 @@ class OpenCall(_CallRecord, frozen=True):
         return self.started is not None and self.started.deferred
 
 
-class Totals(NamedTuple):
+class RunTotals(NamedTuple):
     """What a run and its sub-agents used; None where nothing was reported."""
 
     usage: Usage | None = None
@@ -134,17 +134,17 @@ class Totals(NamedTuple):
         """All tokens that were reported."""
         return 0 if self.usage is None else self.usage.total_tokens
 
-    def plus(self, fact: Fact) -> "Totals":
+    def plus(self, fact: Fact) -> "RunTotals":
         """The totals including a fact: an answer, a failed attempt, a summary, or the result of a sub-agent."""
         match fact:
             case Message(role="assistant"):
                 usage, cost = (None, None) if fact.meta is None else (fact.meta.usage, fact.meta.cost_usd)
                 has_calls = any(call.executed_by == "client" for call in fact.tool_calls)
-                return self._sum(Totals(usage, _cost(usage, cost), iterations=1, tool_rounds=int(has_calls)))
+                return self._sum(RunTotals(usage, _cost(usage, cost), iterations=1, tool_rounds=int(has_calls)))
             case Message(role="tool"):
-                return reduce(Totals._sum, map(_spent, fact.tool_results), self)
+                return reduce(RunTotals._sum, map(_spent, fact.tool_results), self)
             case StreamFailed() | CompactionSummary() | BranchSummary():
-                return self._sum(Totals(fact.usage, _cost(fact.usage)))
+                return self._sum(RunTotals(fact.usage, _cost(fact.usage)))
             case (
                 SessionHeader()
                 | RunStarted()
@@ -175,9 +175,9 @@ class Totals(NamedTuple):
         rounds = {"iterations": self.iterations, "toolRounds": self.tool_rounds}
         return {"usage": usage, "costUsd": self.cost_usd, **rounds}
 
-    def _sum(self, other: "Totals") -> "Totals":
+    def _sum(self, other: "RunTotals") -> "RunTotals":
         usage, cost = other.usage, other.cost_usd
-        return Totals(
+        return RunTotals(
             self.usage if usage is None else usage if self.usage is None else self.usage + usage,
             self.cost_usd if cost is None else (self.cost_usd or 0.0) + cost,
             self.iterations + other.iterations,
@@ -190,20 +190,20 @@ def _cost(usage: Usage | None, computed: float | None = None) -> float | None:
     return computed if usage is None or usage.cost is None else usage.cost
 
 
-def _spent(result: ToolResult) -> Totals:
+def _spent(result: ToolResult) -> RunTotals:
     """What a sub-agent used; nothing if the result is not from one."""
     if result.metadata is None or SPENT not in result.metadata:
-        return Totals()
+        return RunTotals()
     try:
         spent = load(dict[str, Any], result.metadata[SPENT])
-        return Totals(
+        return RunTotals(
             load(Usage | None, spent.get("usage")),
             load(float | None, spent.get("costUsd")),
             load(int, spent.get("iterations", 0)),
             load(int, spent.get("toolRounds", 0)),
         )
     except PartValidationError:  # written by another program
-        return Totals()
+        return RunTotals()
 
 
 class RunState:
@@ -236,7 +236,7 @@ class RunState:
         self._live_at: datetime | None = None  # the last of them
         self.call_index = 0  # the index of the next model call
         self.failed_attempts = 0  # how often that call has failed
-        self.totals = Totals()
+        self.totals = RunTotals()
         self.abort: AbortRequested | None = None  # others have asked this run to end
         self.last_error: Failed | None = None  # why the last model call failed, until there is an answer
         self.trace_id: str | None = None

@@ -31,7 +31,7 @@ Stores: does a store obey the contract of `bartack.store.session_store`? `store_
         await check(partial(MyStore.open, tmp_path / "sessions"))
 """
 
-from bartack.testing.faults import FAULT_FORMATS, Outcome, Reset, Scenario, Stall, scenarios
+from bartack.testing.faults import FAULT_FORMATS, ExpectedOutcome, Reset, Scenario, Stall, scenarios
 from bartack.testing.model_checks import StreamResult, check_fault, check_stream
 from bartack.testing.server import ReceivedRequest, fault_server
 from bartack.testing.store_checks import StoreCheck, store_checks
@@ -41,9 +41,9 @@ from bartack.testing.store_steps import OpenStore
 
 __all__ = [
     "FAULT_FORMATS",
+    "ExpectedOutcome",
     "KillReport",
     "OpenStore",
-    "Outcome",
     "ReceivedRequest",
     "Reset",
     "Scenario",

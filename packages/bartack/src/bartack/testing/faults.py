@@ -13,7 +13,7 @@ from msgspec import Struct
 from bartack.nouns.errors import ErrorCode
 from bartack.testing.event_writers import EVENT_WRITERS, EventWriter
 
-__all__ = ["FAULT_FORMATS", "Outcome", "Reset", "Scenario", "Stall", "scenarios"]
+__all__ = ["FAULT_FORMATS", "ExpectedOutcome", "Reset", "Scenario", "Stall", "scenarios"]
 
 FAULT_FORMATS = tuple(EVENT_WRITERS)
 
@@ -28,7 +28,7 @@ class Reset(Struct, frozen=True):
     """The server resets the connection."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ExpectedOutcome(Struct, frozen=True, kw_only=True):
     """The correct outcome. `runnable` has the arguments of the calls that may run, in order."""
 
     end: Literal["done", "error"]
@@ -49,7 +49,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     status: int = 200
     headers: Mapping[str, str] = {}
     steps: tuple[bytes | Stall | Reset, ...]
-    outcome: Outcome
+    outcome: ExpectedOutcome
 
     def __str__(self) -> str:
         return f"{self.format}: {self.name}"
@@ -61,22 +61,22 @@ def scenarios(format: str | None = None) -> tuple[Scenario, ...]:
     return tuple(scenario for writer in writers for scenario in _scenarios(writer))
 
 
-def _error(*codes: ErrorCode, retry_after_ms: int | None = None) -> Outcome:
-    return Outcome(end="error", codes=frozenset(codes), retryable=True, retry_after_ms=retry_after_ms)
+def _error(*codes: ErrorCode, retry_after_ms: int | None = None) -> ExpectedOutcome:
+    return ExpectedOutcome(end="error", codes=frozenset(codes), retryable=True, retry_after_ms=retry_after_ms)
 
 
 _ARGS = '{"city":"Paris"}'
 _PARIS, _ROME = {"city": "Paris"}, {"city": "Rome"}
 _TRUNCATED = _error(ErrorCode.STREAM_TRUNCATED)
 _MALFORMED = _error(ErrorCode.STREAM_MALFORMED, ErrorCode.STREAM_TRUNCATED)
-_BAD_ARGS = Outcome(end="done", finish_reason="tool_calls", bad_args=1)
-_LENGTH = Outcome(end="done", finish_reason="length")
-_ALL_WELL = Outcome(end="done", finish_reason="stop", text="All is well.")
+_BAD_ARGS = ExpectedOutcome(end="done", finish_reason="tool_calls", bad_args=1)
+_LENGTH = ExpectedOutcome(end="done", finish_reason="length")
+_ALL_WELL = ExpectedOutcome(end="done", finish_reason="stop", text="All is well.")
 _JSON = {"Content-Type": "application/json"}
 
 
 def _scenarios(writer: EventWriter) -> tuple[Scenario, ...]:
-    def scenario(name: str, outcome: Outcome, *steps: bytes | Stall | Reset, **response: Any) -> Scenario:
+    def scenario(name: str, outcome: ExpectedOutcome, *steps: bytes | Stall | Reset, **response: Any) -> Scenario:
         return Scenario(name=name, format=writer.format, steps=steps, outcome=outcome, **response)
 
     start, finish = writer.start(), writer.finish
@@ -87,8 +87,8 @@ def _scenarios(writer: EventWriter) -> tuple[Scenario, ...]:
     bad_call = start + writer.call(0, "call_1", "look", '{"city":Paris}')
     same_id = writer.call(1, "call_1", "see", '{"city":"Rome"}')
     same_index = writer.call(0, "call_2", "see", '{"city":"Rome"}')
-    one_call = Outcome(end="done", finish_reason="tool_calls", runnable=(_PARIS,))
-    two_calls = Outcome(end="done", finish_reason="tool_calls", runnable=(_PARIS, _ROME))
+    one_call = ExpectedOutcome(end="done", finish_reason="tool_calls", runnable=(_PARIS,))
+    two_calls = ExpectedOutcome(end="done", finish_reason="tool_calls", runnable=(_PARIS, _ROME))
     return (
         # Two controls: a check that nothing passes proves nothing.
         scenario("complete text", _ALL_WELL, text, finish("stop")),

@@ -14,7 +14,7 @@ from bartack.nouns.messages import Message, user
 from bartack.nouns.requests import RequestMetadata
 from bartack.stream.assembler import MessageAssembler
 from bartack.stream.contract import Contract
-from bartack.testing.faults import Outcome, Scenario
+from bartack.testing.faults import ExpectedOutcome, Scenario
 from bartack.testing.server import fault_server
 
 __all__ = ["StreamResult", "check_fault", "check_stream"]
@@ -78,7 +78,7 @@ def _closing(stream: Any) -> AbstractAsyncContextManager[Any]:
     return aclosing(stream) if hasattr(stream, "aclose") else nullcontext(stream)
 
 
-def _check_error(scenario: Scenario, expected: Outcome, result: StreamResult) -> None:
+def _check_error(scenario: Scenario, expected: ExpectedOutcome, result: StreamResult) -> None:
     error = result.error
     assert error is not None, f"{scenario}: expected an error, got a complete message: {result.message}"
     assert error.error_code in expected.codes, f"{scenario}: expected {set(expected.codes)}, got {error}"
@@ -88,7 +88,7 @@ def _check_error(scenario: Scenario, expected: Outcome, result: StreamResult) ->
         assert error.retry_after_ms == expected.retry_after_ms, f"{scenario}: got retry_after_ms={error.retry_after_ms}"
 
 
-def _check_message(scenario: Scenario, expected: Outcome, result: StreamResult) -> None:
+def _check_message(scenario: Scenario, expected: ExpectedOutcome, result: StreamResult) -> None:
     message = result.message
     assert message is not None, f"{scenario}: expected a message, got {result.error}"
     meta = message.meta

@@ -1,8 +1,8 @@
 """Commands that run in the background: each is a job with an id and a log, and ends with its runtime.
 
 A job has a thread of its own, which runs the command as any other (`bartack.tools.shell`), without a time limit unless
-it has one. All output goes to the log. `Job.check` returns what was added since the last check, so a model that polls
-reads each line once.
+it has one. All output goes to the log. `BackgroundJob.check` returns what was added since the last check, so a model
+that polls reads each line once.
 """
 
 import threading
@@ -17,7 +17,7 @@ from bartack.nouns.errors import ToolError
 from bartack.tools.output import ToolOutput
 from bartack.tools.shell import CommandResult, OutputBuffer
 
-__all__ = ["Job", "Jobs", "Work"]
+__all__ = ["BackgroundJob", "Jobs", "Work"]
 
 _MAX_RUNNING = 16
 _MAX_WAIT_S = 600.0
@@ -27,7 +27,7 @@ _READ_BYTES = 65_536
 Work = Callable[[IO[bytes], threading.Event], CommandResult]  # runs the command until it ends or the event is set
 
 
-class Job:
+class BackgroundJob:
     """A command in the background. Safe to use from several threads."""
 
     def __init__(self, job_id: str, command: str, log: Path) -> None:
@@ -117,24 +117,24 @@ class Jobs:
     """The jobs of one runtime."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, BackgroundJob] = {}
         self._numbers = count(1)
 
     @property
-    def all(self) -> list[Job]:
+    def all(self) -> list[BackgroundJob]:
         """All jobs, also those that have ended, in the order in which they were started."""
         return list(self._jobs.values())
 
-    def start(self, command: str, folder: Path, work: Work) -> Job:
+    def start(self, command: str, folder: Path, work: Work) -> BackgroundJob:
         """Start a job whose log is in this folder. Raises `ToolError` if too many are running."""
         if sum(job.is_running for job in self.all) >= _MAX_RUNNING:
             raise ToolError(f"{_MAX_RUNNING} jobs are running. Kill one of them first.")
         job_id = f"job-{next(self._numbers)}"
-        job = self._jobs[job_id] = Job(job_id, command, folder / f"{job_id}.txt")
+        job = self._jobs[job_id] = BackgroundJob(job_id, command, folder / f"{job_id}.txt")
         job.start(work)
         return job
 
-    def named(self, job_id: str) -> Job:
+    def named(self, job_id: str) -> BackgroundJob:
         """The job with this id; `ToolError` if there is none."""
         job = self._jobs.get(job_id)
         if job is None:

@@ -38,10 +38,10 @@ from bartack.views.document_load import DOCUMENT, data_url, load, try_load
 from bartack.views.document_parts import (
     AssistantInfo,
     CacheTokens,
+    DocumentModel,
     DocumentPart,
     FilePart,
     MessageTime,
-    ProviderModel,
     ReasoningPart,
     StepFinishPart,
     StepStartPart,
@@ -319,8 +319,8 @@ def _assistant(meta: Meta, identity: _Identity, setting: _Setting) -> AssistantI
     )
 
 
-def _model(model: ModelRef | None) -> ProviderModel | None:
-    return None if model is None else ProviderModel(model.provider, model.model)
+def _model(model: ModelRef | None) -> DocumentModel | None:
+    return None if model is None else DocumentModel(model.provider, model.model)
 
 
 def _tokens(usage: Usage | None) -> TokenStats | None:

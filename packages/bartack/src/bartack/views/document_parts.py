@@ -16,11 +16,11 @@ from bartack.nouns.tool_states import FilePart, PartBase, ToolState
 __all__ = [
     "AssistantInfo",
     "CacheTokens",
+    "DocumentModel",
     "DocumentPart",
     "FilePart",
     "MessageTime",
     "PartBase",
-    "ProviderModel",
     "ReasoningPart",
     "StepFinishPart",
     "StepStartPart",
@@ -105,7 +105,7 @@ class MessageTime(Noun, frozen=True, kw_only=True):
     completed: datetime | None = None
 
 
-class ProviderModel(Noun, frozen=True):
+class DocumentModel(Noun, frozen=True):
     """A model in the form that 003 uses."""
 
     provider_id: str
@@ -119,7 +119,7 @@ class UserInfo(Noun, frozen=True, kw_only=True):
     id: str
     time: MessageTime
     agent: str | None = None
-    model: ProviderModel | None = None
+    model: DocumentModel | None = None
     summary: Summary | None = None
     system: str | None = None
     tools: dict[str, bool] | None = None
@@ -133,7 +133,7 @@ class AssistantInfo(Noun, frozen=True, kw_only=True):
     id: str
     time: MessageTime
     agent: str | None = None
-    model: ProviderModel | None = None
+    model: DocumentModel | None = None
     cost: float | None = None
     tokens: TokenStats | None = None
     path: Workspace | None = None

@@ -19,9 +19,9 @@ from bartack.formats.trail import Trail
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 
 __all__ = [
+    "BodyMessage",
     "Claude",
     "ThinkingFields",
-    "Turn",
     "claude",
     "lacking",
     "sampling",
@@ -115,7 +115,7 @@ class ThinkingFields(NamedTuple):
     loss: str = ""
 
 
-class Turn(NamedTuple):
+class BodyMessage(NamedTuple):
     """What decides whether a model may think: one message of the body."""
 
     is_answer: bool
@@ -154,7 +154,7 @@ def _with_budget(budget: int, effort: Effort | None, max_tokens: int) -> Thinkin
 
 
 def sendable_thinking(
-    config: ModelConfig, max_tokens: int, turns: list[Turn], is_forced: bool, losses: Losses
+    config: ModelConfig, max_tokens: int, turns: list[BodyMessage], is_forced: bool, losses: Losses
 ) -> ThinkingFields:
     """The thinking fields as far as this request allows them; `is_forced` means that a tool call is required."""
     fields = thinking_fields(config.thinking, claude(config.model_id), max_tokens)
@@ -171,9 +171,9 @@ def sendable_thinking(
     return fields
 
 
-def with_known_opening(turns: list[Turn], trail: Trail) -> list[Turn]:
+def with_known_opening(turns: list[BodyMessage], trail: Trail) -> list[BodyMessage]:
     """The turns of this request, after the first turn of the answer that they may continue."""
-    opening: Turn | None = trail.known("opening").get("")
+    opening: BodyMessage | None = trail.known("opening").get("")
     openings = [] if opening is None else [opening]
     for start, turn in zip(trail.starts, turns, strict=True):
         if turn.is_answer:
@@ -184,7 +184,7 @@ def with_known_opening(turns: list[Turn], trail: Trail) -> list[Turn]:
     return [*openings, *turns]
 
 
-def _began_without_thinking(turns: list[Turn]) -> bool:
+def _began_without_thinking(turns: list[BodyMessage]) -> bool:
     """Whether the answer to which the last tool results belong began without thinking.
 
     "When thinking is enabled, a final assistant message must start with a thinking block (preceding the lastmost set of

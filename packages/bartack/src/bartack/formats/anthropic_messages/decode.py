@@ -8,8 +8,8 @@ How blocks become parts (the cases named here are in recordings/anthropic-messag
   and attached to the block's last delta.
 - `tool_use` is a call for the client. `server_tool_use` and `mcp_tool_use` are executed by the provider: they stay open
   until their result block arrives, which is kept readable in the result and raw in the continuation data.
-- A result that does not directly follow its call leaves an empty thinking part with `Keys.RESULT_OF` in its place, so
-  that the encoder can restore the order of the blocks. Calls may run in parallel
+- A result that does not directly follow its call leaves an empty thinking part with `AnthropicKeys.RESULT_OF` in its
+  place, so that the encoder can restore the order of the blocks. Calls may run in parallel
   (pydantic-ai--test_anthropic-test_anthropic_text_editor_code_execution_tool_stream--0-fe7f63) or inside each other
   (ai--anthropic-web-fetch-tool-20260209.1--0-cf948f).
 - Everything without a counterpart in our parts (`redacted_thinking`, `compaction`, files in a container, a result whose
@@ -28,11 +28,11 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from bartack.formats.anthropic_messages.events import (
+    AnthropicCounts,
+    AnthropicEvent,
+    AnthropicKeys,
     BlockDelta,
-    Counts,
     ErrorBody,
-    Event,
-    Keys,
     MessageBody,
     readable_result,
     usage_of,
@@ -77,7 +77,7 @@ class AnthropicMessages(Decoder):
     """Decodes `content_block_delta` and related events."""
 
     format: ClassVar[str] = "anthropic-messages"
-    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event)
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(AnthropicEvent)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -99,11 +99,11 @@ class AnthropicMessages(Decoder):
         self._unanswered: set[str] = set()  # keys of provider calls without a result
         self._inputs: dict[int, str] = {}  # arguments in `content_block_start`, unless deltas follow
         self._call_end: _CallEnd | None = None
-        self._waiting: dict[int, list[tuple[Event, Frame]]] = {}  # events of overlapping blocks, by index
-        self._counts = Counts()
+        self._waiting: dict[int, list[tuple[AnthropicEvent, Frame]]] = {}  # events of overlapping blocks, by index
+        self._counts = AnthropicCounts()
         self._container: dict[str, Any] | None = None
 
-    def read(self, event: Event, frame: Frame) -> None:
+    def read(self, event: AnthropicEvent, frame: Frame) -> None:
         if event.type == "content_block_delta":
             delta = event.delta
             if event.index == self._text_index and delta is not None and delta.text:
@@ -122,7 +122,7 @@ class AnthropicMessages(Decoder):
     def read_unparsed(self, frame: Frame) -> bool:
         if frame.data == b"[DONE]":  # added by gateways that speak several formats; not verified
             if self.out.finish_reason is not None:
-                self._read_message_stop(Event(), frame)
+                self._read_message_stop(AnthropicEvent(), frame)
             return True
         return event_type(frame.data) not in (None, "content_block_delta", *_EVENTS)
 
@@ -133,7 +133,7 @@ class AnthropicMessages(Decoder):
 
     # -- deltas
 
-    def _read_delta(self, event: Event, frame: Frame) -> None:
+    def _read_delta(self, event: AnthropicEvent, frame: Frame) -> None:
         delta, index = event.delta, event.index or 0
         if delta is None:
             return
@@ -190,13 +190,13 @@ class AnthropicMessages(Decoder):
             self._block.append(piece)
             self._pending.hold(len(frame.data))
 
-    def _wait(self, index: int, event: Event, frame: Frame) -> None:
+    def _wait(self, index: int, event: AnthropicEvent, frame: Frame) -> None:
         self._waiting.setdefault(index, []).append((event, frame))
         self._pending.hold(len(frame.data))
 
     # -- blocks
 
-    def _read_block_start(self, event: Event, frame: Frame) -> None:
+    def _read_block_start(self, event: AnthropicEvent, frame: Frame) -> None:
         index, block = event.index or 0, event.content_block
         if block is None or not self._pending.can_keep(block):
             return
@@ -207,7 +207,7 @@ class AnthropicMessages(Decoder):
             self._close_current()
         self._open(index, block)
 
-    def _read_block_stop(self, event: Event, frame: Frame) -> None:
+    def _read_block_stop(self, event: AnthropicEvent, frame: Frame) -> None:
         index = event.index or 0
         if self._current not in (None, index):
             self._wait(index, event, frame)
@@ -224,7 +224,9 @@ class AnthropicMessages(Decoder):
         elif kind.endswith("_tool_result"):
             self._read_result(block)
         elif kind == "redacted_thinking":
-            self._carry({Keys.TYPE: kind, Keys.DATA: text_of(block, "data"), **_unknown_fields(block)})
+            self._carry(
+                {AnthropicKeys.TYPE: kind, AnthropicKeys.DATA: text_of(block, "data"), **_unknown_fields(block)}
+            )
         elif kind:
             self._current, self._kind, self._block = index, kind, [block]
             self._last_opened = index
@@ -248,7 +250,7 @@ class AnthropicMessages(Decoder):
                 text_of(block, "name"),
                 provider_id=call_id,
                 executed_by="provider",
-                continuation={Keys.TYPE: kind, **extra},
+                continuation={AnthropicKeys.TYPE: kind, **extra},
             )
         self._keys[index] = self._last_opened = key
         self._last_kind = "tool_call"
@@ -260,12 +262,12 @@ class AnthropicMessages(Decoder):
     def _read_result(self, block: dict[str, Any]) -> None:
         key = text_of(block, "tool_use_id")
         if key not in self._unanswered:
-            self._carry({Keys.BLOCK: block})
+            self._carry({AnthropicKeys.BLOCK: block})
             return
         self._unanswered.remove(key)
         if key != self._last_opened:
-            self._carry({Keys.RESULT_OF: key})
-        self._call_end = _CallEnd(key, {Keys.RESULT: block}, *readable_result(block))
+            self._carry({AnthropicKeys.RESULT_OF: key})
+        self._call_end = _CallEnd(key, {AnthropicKeys.RESULT: block}, *readable_result(block))
 
     def _carry(self, data: dict[str, Any]) -> None:
         """Emit an empty thinking part that keeps provider data at its position."""
@@ -299,15 +301,16 @@ class AnthropicMessages(Decoder):
         self._current, self._text_index = None, _NO_INDEX
         self._block, self._signature, self._citations = [], [], []
         if self._kind not in ("text", "thinking"):
-            self._carry({Keys.BLOCK: _with_whole_input(block)})
+            self._carry({AnthropicKeys.BLOCK: _with_whole_input(block)})
             return
         data = _unknown_fields(block)
         if self._kind == "thinking":
-            data |= _filled(Keys.SIGNATURE, text_of(block, "signature") + signature)
+            data |= _filled(AnthropicKeys.SIGNATURE, text_of(block, "signature") + signature)
         else:
             opening_citations = block.get("citations")
             data |= _filled(
-                Keys.CITATIONS, [*(opening_citations if isinstance(opening_citations, list) else ()), *citations]
+                AnthropicKeys.CITATIONS,
+                [*(opening_citations if isinstance(opening_citations, list) else ()), *citations],
             )
         if data:
             emit = self.out.thinking if self._kind == "thinking" else self.out.text
@@ -335,7 +338,7 @@ class AnthropicMessages(Decoder):
 
     # -- the message
 
-    def _read_message_start(self, event: Event, frame: Frame) -> None:
+    def _read_message_start(self, event: AnthropicEvent, frame: Frame) -> None:
         message = event.message
         if not isinstance(message, MessageBody):
             return
@@ -347,11 +350,13 @@ class AnthropicMessages(Decoder):
                 self._stop(index)
         self._read_outcome(message.stop_reason, message.container, message.usage)
 
-    def _read_message_delta(self, event: Event, frame: Frame) -> None:
+    def _read_message_delta(self, event: AnthropicEvent, frame: Frame) -> None:
         delta = event.delta or BlockDelta()
         self._read_outcome(delta.stop_reason, delta.container, event.usage)
 
-    def _read_outcome(self, stop_reason: str | None, container: dict[str, Any] | None, counts: Counts | None) -> None:
+    def _read_outcome(
+        self, stop_reason: str | None, container: dict[str, Any] | None, counts: AnthropicCounts | None
+    ) -> None:
         if stop_reason:
             self.out.finish(FINISH_REASONS.get(stop_reason, "other"), stop_reason)
         if container and self._pending.can_keep(container):
@@ -359,20 +364,20 @@ class AnthropicMessages(Decoder):
         if counts is not None and not self.out.ended:
             self._update_counts(counts)
 
-    def _update_counts(self, counts: Counts) -> None:
+    def _update_counts(self, counts: AnthropicCounts) -> None:
         # Older streams repeat only `output_tokens` at the end, newer ones every count: the last value of each holds.
         # Older: openllmetry--test_thinking-test_anthropic_thinking_streaming_legacy--0-cc912a.
-        for name in Counts.__struct_fields__:
+        for name in AnthropicCounts.__struct_fields__:
             value = getattr(counts, name)
             if value is not None:
                 setattr(self._counts, name, value)
         if self._counts.input_tokens is not None or self._counts.output_tokens is not None:
             self.out.usage(usage_of(self._counts))
 
-    def _read_message_stop(self, event: Event, frame: Frame) -> None:
+    def _read_message_stop(self, event: AnthropicEvent, frame: Frame) -> None:
         self._close_blocks()
         if self._container is not None:
-            self._attach_container({Keys.CONTAINER: self._container})
+            self._attach_container({AnthropicKeys.CONTAINER: self._container})
         self._end_call()
         self.out.done()
 
@@ -387,7 +392,7 @@ class AnthropicMessages(Decoder):
         else:
             self.out.thinking("", continuation=data)
 
-    def _read_error(self, event: Event, frame: Frame) -> None:
+    def _read_error(self, event: AnthropicEvent, frame: Frame) -> None:
         self._close_blocks()
         self._end_call()
         error = event.error
@@ -397,7 +402,7 @@ class AnthropicMessages(Decoder):
             message = error or event.message
             self.out.refused(message if isinstance(message, str) else "The provider gave no reason.")
 
-    def _skip(self, event: Event, frame: Frame) -> None:
+    def _skip(self, event: AnthropicEvent, frame: Frame) -> None:
         pass
 
 
@@ -417,7 +422,7 @@ def _filled(name: str, value: Any) -> dict[str, Any]:
     return {name: value} if value else {}
 
 
-_EVENTS: dict[str, Callable[[AnthropicMessages, Event, Frame], None]] = {
+_EVENTS: dict[str, Callable[[AnthropicMessages, AnthropicEvent, Frame], None]] = {
     "content_block_start": AnthropicMessages._read_block_start,
     "content_block_stop": AnthropicMessages._read_block_stop,
     "message_start": AnthropicMessages._read_message_start,

@@ -17,15 +17,15 @@ from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
 from bartack.formats.anthropic_messages.capabilities import (
+    BodyMessage,
     Claude,
     ThinkingFields,
-    Turn,
     claude,
     sampling,
     sendable_thinking,
     with_known_opening,
 )
-from bartack.formats.anthropic_messages.events import Kept, Keys
+from bartack.formats.anthropic_messages.events import AnthropicContinuation, AnthropicKeys
 from bartack.formats.anthropic_messages.hosted_tools import HOSTED, NAME, mcp_servers
 from bartack.formats.body_values import (
     breakpoint_for,
@@ -55,7 +55,7 @@ _UNCACHEABLE = THINKING_BLOCKS | {"fallback"}
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body, always streaming; what the model cannot receive is added to `losses`."""
-    losses.expect(Kept)
+    losses.expect(AnthropicContinuation)
     config, model = request.config, claude(request.config.model_id)
     extra = own_extra(request, "anthropic-messages", losses)
     body: Json = {} if "anthropic_version" in extra else {"model": config.model_id}
@@ -122,8 +122,12 @@ def _turns(
 
 def _turn_fields(message: Message, losses: Losses) -> Json:
     """The fields of the turns that the message was read from, besides their role and content."""
-    carriers = [part for part in message.parts if part.continuation is not None and Keys.TURN in part.continuation.data]
-    return {name: value for part in carriers for name, value in losses.own_data(part).get(Keys.TURN, {}).items()}
+    carriers = [
+        part for part in message.parts if part.continuation is not None and AnthropicKeys.TURN in part.continuation.data
+    ]
+    return {
+        name: value for part in carriers for name, value in losses.own_data(part).get(AnthropicKeys.TURN, {}).items()
+    }
 
 
 def _system_as_user(content: list[Json], where: str, losses: Losses) -> list[Json]:
@@ -279,10 +283,10 @@ def _add_settings(body: Json, config: ModelConfig, model: Claude, losses: Losses
     body |= {key: value for key, value in settings.items() if value is not None}
 
 
-def _outline(messages: list[Json], trail: Trail) -> list[Turn]:
+def _outline(messages: list[Json], trail: Trail) -> list[BodyMessage]:
     kinds = [[block["type"] for block in message["content"]] for message in messages]
     turns = [
-        Turn(message["role"] == "assistant", "tool_result" in kind, kind[0] in THINKING_BLOCKS)
+        BodyMessage(message["role"] == "assistant", "tool_result" in kind, kind[0] in THINKING_BLOCKS)
         for message, kind in zip(messages, kinds, strict=True)
     ]
     return with_known_opening(turns, trail)

@@ -12,10 +12,20 @@ from bartack.formats.usage import token_count
 from bartack.nouns.deltas import Usage
 from bartack.nouns.parts import Text, ToolContent
 
-__all__ = ["BlockDelta", "Counts", "ErrorBody", "Event", "Kept", "Keys", "MessageBody", "readable_result", "usage_of"]
+__all__ = [
+    "AnthropicContinuation",
+    "AnthropicCounts",
+    "AnthropicEvent",
+    "AnthropicKeys",
+    "BlockDelta",
+    "ErrorBody",
+    "MessageBody",
+    "readable_result",
+    "usage_of",
+]
 
 
-class Keys:
+class AnthropicKeys:
     """Keys of the continuation data that the decoder and the reader write and the encoder reads.
 
     Other fields of a block (cache_control, title, ...) keep Anthropic's names.
@@ -47,8 +57,8 @@ class _Container(TypedDict, total=False):
     id: str
 
 
-class Kept(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `Keys`."""
+class AnthropicContinuation(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `AnthropicKeys`."""
 
     block: _Block
     callId: str
@@ -71,7 +81,7 @@ class _OutputDetails(msgspec.Struct, gc=False):
     thinking_tokens: int | None = None
 
 
-class Counts(msgspec.Struct, gc=False):
+class AnthropicCounts(msgspec.Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -86,7 +96,7 @@ class MessageBody(msgspec.Struct, gc=False):
     model: str | None = None
     content: list[dict[str, Any]] | None = None
     stop_reason: str | None = None
-    usage: Counts | None = None
+    usage: AnthropicCounts | None = None
     container: dict[str, Any] | None = None
 
 
@@ -101,17 +111,17 @@ class BlockDelta(msgspec.Struct, gc=False):
     container: dict[str, Any] | None = None
 
 
-class Event(msgspec.Struct, gc=False):
+class AnthropicEvent(msgspec.Struct, gc=False):
     type: str | None = None
     index: int | None = None
     delta: BlockDelta | None = None
     content_block: dict[str, Any] | None = None
     message: MessageBody | str | None = None
-    usage: Counts | None = None
+    usage: AnthropicCounts | None = None
     error: ErrorBody | str | None = None
 
 
-def usage_of(counts: Counts) -> Usage:
+def usage_of(counts: AnthropicCounts) -> Usage:
     """The usage in our terms: Anthropic counts cache reads and writes apart from `input_tokens`."""
     cache_read, cache_write = (
         token_count(counts.cache_read_input_tokens),
@@ -128,7 +138,7 @@ def usage_of(counts: Counts) -> Usage:
     )
 
 
-def _separately_priced(counts: Counts) -> dict[str, Any] | None:
+def _separately_priced(counts: AnthropicCounts) -> dict[str, Any] | None:
     """Counts with prices of their own: cache writes by lifetime, requests made by the provider's tools."""
     reported = {"cacheCreation": counts.cache_creation, "serverToolUse": counts.server_tool_use}
     groups = {

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from bartack.formats.anthropic_messages.decode import FINISH_REASONS
-from bartack.formats.anthropic_messages.events import Kept, Keys
+from bartack.formats.anthropic_messages.events import AnthropicContinuation, AnthropicKeys
 from bartack.formats.body_values import INVALID_JSON, parsed_object
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.response_writer import (
@@ -55,7 +55,9 @@ _ERRORS: dict[ErrorCode, ErrorKind] = {
     ErrorCode.OVERLOADED: (529, "overloaded_error"),
 }
 _TOO_LONG = "prompt is too long"  # Claude Code compacts the conversation if an error has these words
-_NOT_FIELDS = frozenset((Keys.TYPE, Keys.RESULT, Keys.CONTAINER, CALL_ID))  # continuation data of a call
+_NOT_FIELDS = frozenset(
+    (AnthropicKeys.TYPE, AnthropicKeys.RESULT, AnthropicKeys.CONTAINER, CALL_ID)
+)  # continuation data of a call
 _GROWING = {
     "text_delta": "text",
     "thinking_delta": "thinking",
@@ -68,7 +70,7 @@ class MessagesWriter(ResponseWriter):
     """Writes `message_start`, blocks, `message_delta` and `message_stop`."""
 
     format: ClassVar[str] = "anthropic-messages"
-    continuation_type: ClassVar[Any] = Kept
+    continuation_type: ClassVar[Any] = AnthropicContinuation
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -98,24 +100,24 @@ class MessagesWriter(ResponseWriter):
         if part.kind == "thinking":
             self._end_thinking(part, data)
         else:
-            citations = data.get(Keys.CITATIONS)
+            citations = data.get(AnthropicKeys.CITATIONS)
             for citation in citations if isinstance(citations, list) else ():
                 if part.place < 0:
                     part.place = self._open_text(part)
                 self._emit_delta(part.place, {"type": "citations_delta", "citation": citation})
-        self._container = data.get(Keys.CONTAINER, self._container)
+        self._container = data.get(AnthropicKeys.CONTAINER, self._container)
         if part.place >= 0:
             self._emit_stop(part.place)
 
     def _end_thinking(self, part: WrittenText, data: Json) -> None:
-        if Keys.BLOCK in data:
-            self._emit_whole(data[Keys.BLOCK])
-        elif data.get(Keys.TYPE) == "redacted_thinking":
-            self._emit_whole({"type": "redacted_thinking", "data": data.get(Keys.DATA, "")})
-        elif Keys.SIGNATURE in data:
+        if AnthropicKeys.BLOCK in data:
+            self._emit_whole(data[AnthropicKeys.BLOCK])
+        elif data.get(AnthropicKeys.TYPE) == "redacted_thinking":
+            self._emit_whole({"type": "redacted_thinking", "data": data.get(AnthropicKeys.DATA, "")})
+        elif AnthropicKeys.SIGNATURE in data:
             if part.place < 0:
                 part.place = self._open_text(part)
-            self._emit_delta(part.place, {"type": "signature_delta", "signature": data[Keys.SIGNATURE]})
+            self._emit_delta(part.place, {"type": "signature_delta", "signature": data[AnthropicKeys.SIGNATURE]})
 
     def _open_text(self, part: WrittenText) -> int:
         is_thinking = part.kind == "thinking"
@@ -124,12 +126,12 @@ class MessagesWriter(ResponseWriter):
         )
 
     def shows(self, call: WrittenCall) -> bool:
-        return Keys.TYPE in call.continuation
+        return AnthropicKeys.TYPE in call.continuation
 
     def open_call(self, call: WrittenCall) -> None:
         data = call.continuation
         fields = {key: value for key, value in data.items() if key not in _NOT_FIELDS}
-        kind = data.get(Keys.TYPE, "tool_use")
+        kind = data.get(AnthropicKeys.TYPE, "tool_use")
         call.place = self._emit_start({"type": kind, "id": call.id, "name": call.name, "input": {}, **fields})
 
     def add_args(self, call: WrittenCall, piece: str) -> None:
@@ -138,10 +140,10 @@ class MessagesWriter(ResponseWriter):
     def end_call(self, call: WrittenCall) -> None:
         if call.is_complete:
             self._emit_stop(call.place)
-        result = call.continuation.get(Keys.RESULT)
+        result = call.continuation.get(AnthropicKeys.RESULT)
         if result is not None:
             self._emit_whole({**result, "tool_use_id": call.id})
-        self._container = call.continuation.get(Keys.CONTAINER, self._container)
+        self._container = call.continuation.get(AnthropicKeys.CONTAINER, self._container)
 
     def _emit_whole(self, block: Json) -> None:
         self._emit_stop(self._emit_start(block))

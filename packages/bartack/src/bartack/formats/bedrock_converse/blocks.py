@@ -11,14 +11,14 @@ from pathlib import PurePosixPath
 from typing import Any, assert_never
 
 from bartack.formats.bedrock_converse.capabilities import family_of
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation, ConverseKeys
 from bartack.formats.body_values import NO_OUTPUT, bytes_at, object_at, text_at
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 
-__all__ = ["BlockWriter", "carries", "read_media"]
+__all__ = ["ConverseBlockWriter", "carries", "read_media"]
 
 Json = dict[str, Any]
 
@@ -65,12 +65,12 @@ _RESULT_BLOCKS = ("text", "json", "image", "document", "video", "searchResult") 
 
 def carries(part: Part, losses: Losses) -> bool:
     """Whether a part is sent as a block of its own that is neither text, which may be blank, nor reasoning."""
-    losses.expect(Kept)
-    block = losses.own_data(part).get(Keys.BLOCK, {})
+    losses.expect(ConverseContinuation)
+    block = losses.own_data(part).get(ConverseKeys.BLOCK, {})
     return bool(block) and not {"text", "reasoningContent"} & block.keys()
 
 
-class BlockWriter:
+class ConverseBlockWriter:
     """Writes the parts of one request in order. Document names are unique within a request."""
 
     def __init__(self, model_id: str, losses: Losses) -> None:
@@ -93,8 +93,8 @@ class BlockWriter:
                 blocks = self._call(part, data, where)
             case ToolResult():
                 blocks = [self._result(part, data, where)]
-            case _ if data.get(Keys.BLOCK):  # an empty block is refused
-                blocks = [data[Keys.BLOCK]]
+            case _ if data.get(ConverseKeys.BLOCK):  # an empty block is refused
+                blocks = [data[ConverseKeys.BLOCK]]
             case Text():
                 blocks = _text(part.text, data)
             case Thinking():
@@ -103,7 +103,11 @@ class BlockWriter:
                 blocks = [self._media(part, where)]
             case _:
                 assert_never(part)
-        return [*blocks, {Keys.CACHE_POINT: data[Keys.CACHE_POINT]}] if blocks and Keys.CACHE_POINT in data else blocks
+        return (
+            [*blocks, {ConverseKeys.CACHE_POINT: data[ConverseKeys.CACHE_POINT]}]
+            if blocks and ConverseKeys.CACHE_POINT in data
+            else blocks
+        )
 
     def take_after_results(self) -> list[Json]:
         """The blocks that tools returned but results may not hold; they follow the results in the same turn."""
@@ -111,8 +115,8 @@ class BlockWriter:
         return blocks
 
     def _reasoning(self, part: Thinking, data: Json, where: str) -> list[Json]:
-        redacted: str | None = data.get(Keys.REDACTED)
-        fields: Json | None = data.get(Keys.REASONING)
+        redacted: str | None = data.get(ConverseKeys.REDACTED)
+        fields: Json | None = data.get(ConverseKeys.REASONING)
         if part.continuation is None or (redacted is None and fields is None):
             return []
         is_sealed = redacted is not None or "signature" in (fields or {})
@@ -134,7 +138,7 @@ class BlockWriter:
         origin = "" if part.continuation is None else part.continuation.model
         is_same_family = origin == "" or family_of(origin) == family_of(self._model_id)
         is_provider_call = part.executed_by == "provider"
-        if is_provider_call and (data.get(Keys.TYPE) != SERVER_TOOL or not is_same_family):
+        if is_provider_call and (data.get(ConverseKeys.TYPE) != SERVER_TOOL or not is_same_family):
             self._losses.add(where, f"call of {part.tool_name}", _why_not_sent(part, is_same_family))
             return []
         if part.raw_args_text is not None:
@@ -142,17 +146,19 @@ class BlockWriter:
         # A provider call has to be sent back under the provider's own id.
         call_id = data.get(CALL_ID, part.tool_call_id) if is_provider_call else part.tool_call_id
         call = {"toolUseId": call_id, "name": part.tool_name, "input": part.arguments}
-        if "toolUse" in data.get(Keys.BLOCK, {}):
-            call = {**data[Keys.BLOCK]["toolUse"], "toolUseId": call_id}
+        if "toolUse" in data.get(ConverseKeys.BLOCK, {}):
+            call = {**data[ConverseKeys.BLOCK]["toolUse"], "toolUseId": call_id}
         elif is_provider_call:
             call["type"] = SERVER_TOOL
-        call = {**data.get(Keys.CALL, {}), **call}
-        result = [{"toolResult": {**data[Keys.RESULT], "toolUseId": call_id}}] if Keys.RESULT in data else []
+        call = {**data.get(ConverseKeys.CALL, {}), **call}
+        result = (
+            [{"toolResult": {**data[ConverseKeys.RESULT], "toolUseId": call_id}}] if ConverseKeys.RESULT in data else []
+        )
         return [{"toolUse": call}, *result]
 
     def _result(self, part: ToolResult, data: Json, where: str) -> Json:
-        if "toolResult" in data.get(Keys.BLOCK, {}):
-            return {"toolResult": {**data[Keys.BLOCK]["toolResult"], "toolUseId": part.tool_call_id}}
+        if "toolResult" in data.get(ConverseKeys.BLOCK, {}):
+            return {"toolResult": {**data[ConverseKeys.BLOCK]["toolResult"], "toolUseId": part.tool_call_id}}
         result: Json = {"toolUseId": part.tool_call_id, "content": self._result_content(part, where)}
         if part.is_error:  # "success" is the default, and not all models accept the field
             result["status"] = "error"
@@ -172,7 +178,7 @@ class BlockWriter:
                 ]
                 blocks = [block for block in content_blocks if next(iter(block)) in _RESULT_BLOCKS]
                 moved = [block for block in content_blocks if next(iter(block)) not in _RESULT_BLOCKS]
-                if any(Keys.CACHE_POINT not in block for block in moved):
+                if any(ConverseKeys.CACHE_POINT not in block for block in moved):
                     self._losses.moved_media(where)
                 self._after_results += moved
             case _:
@@ -218,8 +224,8 @@ def _why_not_sent(call: ToolCall, is_same_family: bool) -> str:
 
 
 def _text(text: str, data: Json) -> list[Json]:
-    if Keys.CITATIONS in data:
-        return [{"citationsContent": {"content": [{"text": text}], "citations": data[Keys.CITATIONS]}}]
+    if ConverseKeys.CITATIONS in data:
+        return [{"citationsContent": {"content": [{"text": text}], "citations": data[ConverseKeys.CITATIONS]}}]
     return [{"text": text}] if text.strip() else []  # blank text is refused
 
 

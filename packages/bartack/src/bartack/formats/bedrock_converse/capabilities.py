@@ -8,7 +8,7 @@ The family of an ARN that names a custom profile or import is unknown. The diffe
 import re
 from typing import Any, Literal
 
-from bartack.formats.anthropic_messages.capabilities import Turn, sendable_thinking
+from bartack.formats.anthropic_messages.capabilities import BodyMessage, sendable_thinking
 from bartack.formats.body_values import breakpoint_for
 from bartack.formats.losses import Losses
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig
@@ -34,7 +34,7 @@ def family_of(model_id: str) -> str:
 # -- thinking
 
 
-def thinking_fields(config: ModelConfig, turns: list[Turn], is_forced: bool, losses: Losses) -> Json:
+def thinking_fields(config: ModelConfig, turns: list[BodyMessage], is_forced: bool, losses: Losses) -> Json:
     """The `additionalModelRequestFields` that request thinking; `is_forced` means that a tool call is required."""
     thinking, family = config.thinking, family_of(config.model_id)
     if thinking is None:

@@ -26,9 +26,9 @@ import msgspec
 
 from bartack.formats.bedrock_converse.events import (
     SERVER_TOOL,
-    BlockDelta,
-    Event,
-    Keys,
+    ConverseBlockDelta,
+    ConverseEvent,
+    ConverseKeys,
     Reasoning,
     ToolUse,
     Wrapped,
@@ -57,7 +57,7 @@ _FINISH: dict[str, FinishReason] = {
 }
 _NO_BLOCK = -1
 _CALL_FIELDS = frozenset(("toolUseId", "name", "type", "input"))
-_EMPTY, _NO_REASONING = BlockDelta(), Reasoning()
+_EMPTY, _NO_REASONING = ConverseBlockDelta(), Reasoning()
 
 
 class BedrockConverse(Decoder):
@@ -65,7 +65,7 @@ class BedrockConverse(Decoder):
 
     format: ClassVar[str] = "bedrock-converse"
     framing: ClassVar[FramingName] = "aws"
-    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event)
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(ConverseEvent)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -77,7 +77,7 @@ class BedrockConverse(Decoder):
         self._redacted: list[str] = []
         self._citations: list[dict[str, Any]] = []
         self._reasoning_fields: list[dict[str, Any]] = []
-        self._waiting: dict[int, list[tuple[str, Event, Frame]]] = {}  # events of overlapping blocks, by index
+        self._waiting: dict[int, list[tuple[str, ConverseEvent, Frame]]] = {}  # events of overlapping blocks, by index
         self._calls: dict[int, int] = {}  # index -> the key of the last call opened under it
         self._made_keys = 0
         self._client_calls: set[int] = set()  # indexes of calls that end with their block
@@ -86,7 +86,7 @@ class BedrockConverse(Decoder):
         self._images: dict[int, tuple[str, list[dict[str, Any]]]] = {}  # index -> format and the deltas so far
         self._unknown: dict[int, list[dict[str, Any]]] = {}  # index -> the pieces so far of a block of an unknown kind
 
-    def read(self, event: Event, frame: Frame) -> None:
+    def read(self, event: ConverseEvent, frame: Frame) -> None:
         name = frame.event
         if name == "contentBlockDelta":
             self._read_delta(event, frame)
@@ -99,7 +99,7 @@ class BedrockConverse(Decoder):
 
     def read_unparsed(self, frame: Frame) -> bool:
         if frame.headers.get(":message-type", "event") != "event":
-            self._read_exception(Event(), frame, frame.event)
+            self._read_exception(ConverseEvent(), frame, frame.event)
             return True
         if self.out.finish_reason is not None:
             return True
@@ -112,7 +112,7 @@ class BedrockConverse(Decoder):
         else:
             self.out.done()
 
-    def _read_wrapped(self, event: Event, frame: Frame) -> None:
+    def _read_wrapped(self, event: ConverseEvent, frame: Frame) -> None:
         if event.content_block_delta is not None:
             self._read_delta(event.content_block_delta, frame)
             return
@@ -124,7 +124,7 @@ class BedrockConverse(Decoder):
         if event.message is not None:  # the body of an HTTP error
             self._read_exception(event, frame, None)
 
-    def _dispatch(self, name: str, event: Event, frame: Frame) -> None:
+    def _dispatch(self, name: str, event: ConverseEvent, frame: Frame) -> None:
         if name.endswith("Exception"):
             self._read_exception(event, frame, name)
             return
@@ -134,7 +134,7 @@ class BedrockConverse(Decoder):
 
     # -- deltas
 
-    def _read_delta(self, event: Event, frame: Frame) -> None:
+    def _read_delta(self, event: ConverseEvent, frame: Frame) -> None:
         delta, index = event.delta, event.content_block_index or 0
         if delta is None:
             return
@@ -154,7 +154,7 @@ class BedrockConverse(Decoder):
             self._current, self._is_fresh = index, True
             self._write(delta, frame)
 
-    def _write(self, delta: BlockDelta, frame: Frame) -> None:
+    def _write(self, delta: ConverseBlockDelta, frame: Frame) -> None:
         if delta.text is not None:
             if self._is_fresh:
                 self._emit("text", delta.text)
@@ -196,14 +196,14 @@ class BedrockConverse(Decoder):
             self._collect(self._unknown.setdefault(index, []), [fields], frame)
 
     def _payload(self, name: str, frame: Frame) -> dict[str, Any]:
-        """The event of a frame, with the fields that `Event` does not declare."""
+        """The event of a frame, with the fields that `ConverseEvent` does not declare."""
         event: dict[str, Any] = self.plain_json(frame)
         inner = event.get(name)
         return inner if isinstance(inner, dict) else event
 
     # -- blocks
 
-    def _read_block_start(self, event: Event, frame: Frame) -> None:
+    def _read_block_start(self, event: ConverseEvent, frame: Frame) -> None:
         start, index = event.start, event.content_block_index or 0
         if self._current not in (_NO_BLOCK, index):
             self._wait("contentBlockStart", event, frame)
@@ -224,11 +224,11 @@ class BedrockConverse(Decoder):
 
     def _open_call(self, index: int, tool: ToolUse, frame: Frame) -> None:
         is_provider_call = tool.type == SERVER_TOOL
-        data: dict[str, Any] = {Keys.TYPE: SERVER_TOOL} if is_provider_call else {}
+        data: dict[str, Any] = {ConverseKeys.TYPE: SERVER_TOOL} if is_provider_call else {}
         start = self._payload("contentBlockStart", frame)["start"]["toolUse"]
         fields = {name: value for name, value in start.items() if name not in _CALL_FIELDS}
         if fields and self._pending.can_keep(fields):
-            data[Keys.CALL] = fields
+            data[ConverseKeys.CALL] = fields
         key = self._new_key(index)
         self.out.open_call(
             key,
@@ -249,7 +249,7 @@ class BedrockConverse(Decoder):
         self._last_kind = "tool_call"
         return self._made_keys
 
-    def _read_block_stop(self, event: Event, frame: Frame) -> None:
+    def _read_block_stop(self, event: ConverseEvent, frame: Frame) -> None:
         index = event.content_block_index or 0
         if self._current not in (_NO_BLOCK, index) and index not in self._client_calls:
             self._wait("contentBlockStop", event, frame)
@@ -274,18 +274,18 @@ class BedrockConverse(Decoder):
         pieces = self._unknown.pop(index, [])
         if pieces:
             self._is_fresh = True
-            self._emit("thinking", "", {Keys.BLOCK: joined_pieces(pieces)})
+            self._emit("thinking", "", {ConverseKeys.BLOCK: joined_pieces(pieces)})
 
     def _finish_result(self, block: dict[str, Any]) -> None:
         call = self._unanswered.pop(text_of(block, "toolUseId"), None)
         block["content"] = joined_texts(block["content"])
         if call is None:
             self._is_fresh = True
-            self._emit("thinking", "", {Keys.BLOCK: {"toolResult": block}})
+            self._emit("thinking", "", {ConverseKeys.BLOCK: {"toolResult": block}})
             return
         self.out.close_call(
             call,
-            continuation={Keys.RESULT: block},
+            continuation={ConverseKeys.RESULT: block},
             result=readable_result(block["content"]),
             result_is_error=block.get("status") == "error",
         )
@@ -299,19 +299,19 @@ class BedrockConverse(Decoder):
         """End the block: attach what applies to all of it to its last delta."""
         index, self._current = self._current, _NO_BLOCK
         if self._redacted:
-            self._emit("thinking", "", {Keys.REDACTED: joined_base64(self._redacted)})
+            self._emit("thinking", "", {ConverseKeys.REDACTED: joined_base64(self._redacted)})
         elif self._is_reasoning:
             signature = "".join(self._signature)
             # Even empty, it marks the reasoning as this model's own, which may be sent back to it.
             fields = {**joined_pieces(self._reasoning_fields), **({"signature": signature} if signature else {})}
-            self._emit("thinking", "", {Keys.REASONING: fields})
+            self._emit("thinking", "", {ConverseKeys.REASONING: fields})
         if self._citations:
-            self._emit("text", "", {Keys.CITATIONS: self._citations})
+            self._emit("text", "", {ConverseKeys.CITATIONS: self._citations})
         self._is_reasoning = False
         self._signature, self._redacted, self._citations, self._reasoning_fields = [], [], [], []
         self._finish_unknown(index)
 
-    def _wait(self, name: str, event: Event, frame: Frame) -> None:
+    def _wait(self, name: str, event: ConverseEvent, frame: Frame) -> None:
         self._waiting.setdefault(event.content_block_index or 0, []).append((name, event, frame))
         self._pending.hold(len(frame.data))
 
@@ -339,21 +339,21 @@ class BedrockConverse(Decoder):
 
     # -- the message
 
-    def _read_message_start(self, event: Event, frame: Frame) -> None:
+    def _read_message_start(self, event: ConverseEvent, frame: Frame) -> None:
         self.out.start()
 
-    def _read_message_stop(self, event: Event, frame: Frame) -> None:
+    def _read_message_stop(self, event: ConverseEvent, frame: Frame) -> None:
         self._close_blocks()
         reason = event.stop_reason
         self.out.finish(_FINISH.get(reason or "", "other"), reason)
 
-    def _read_metadata(self, event: Event, frame: Frame) -> None:
+    def _read_metadata(self, event: ConverseEvent, frame: Frame) -> None:
         if event.usage is not None:
             self.out.usage(usage_of(event.usage))
         if self.out.finish_reason is not None:
             self.out.done()
 
-    def _read_exception(self, event: Event, frame: Frame, name: str | None) -> None:
+    def _read_exception(self, event: ConverseEvent, frame: Frame, name: str | None) -> None:
         self._close_blocks()
         reported = event.message or event.original_message or frame.headers.get(":error-message")
         message = str(reported) if reported else f"The stream ended with {name or 'an error'}."
@@ -378,7 +378,7 @@ def _image_of(mime_type: str, deltas: list[dict[str, Any]]) -> tuple[ToolContent
     return (Image(mime_type, data=bytes(data)),), False
 
 
-_EVENTS: dict[str, Callable[[BedrockConverse, Event, Frame], None]] = {
+_EVENTS: dict[str, Callable[[BedrockConverse, ConverseEvent, Frame], None]] = {
     "messageStart": BedrockConverse._read_message_start,
     "contentBlockStart": BedrockConverse._read_block_start,
     "contentBlockDelta": BedrockConverse._read_delta,

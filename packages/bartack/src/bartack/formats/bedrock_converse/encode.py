@@ -16,11 +16,11 @@ Source: Bedrock API reference, Converse; its validation errors.
 
 from typing import Any
 
-from bartack.formats.anthropic_messages.capabilities import Turn, claude, sampling
+from bartack.formats.anthropic_messages.capabilities import BodyMessage, claude, sampling
 from bartack.formats.anthropic_messages.encode import excludes_prefill, system_text
-from bartack.formats.bedrock_converse.blocks import BlockWriter
+from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, Kept, Keys
+from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation, ConverseKeys
 from bartack.formats.body_values import note_settings, note_tool_options, parameters_of
 from bartack.formats.extra_fields import own_extra, own_fields, with_extra
 from bartack.formats.hosted_declarations import HostedRows, hosted_row
@@ -54,7 +54,7 @@ _DOCUMENT_ONLY = {"text": "(see the document)"}
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what the model cannot receive is added to `losses`."""
-    losses.expect(Kept)
+    losses.expect(ConverseContinuation)
     config = request.config
     system, messages = _conversation(request, losses)
     body: Json = {"messages": messages}
@@ -99,7 +99,7 @@ def _add_schema(body: Json, config: ModelConfig, losses: Losses) -> None:
 
 
 def _conversation(request: ModelRequest, losses: Losses) -> tuple[list[Json], list[Json]]:
-    writer = BlockWriter(request.config.model_id, losses)
+    writer = ConverseBlockWriter(request.config.model_id, losses)
     system: list[Json] = []
     turns: list[Json] = []
     for index, message in enumerate(request.messages):
@@ -150,17 +150,17 @@ def _drop_trailing_reasoning(blocks: list[Json], where: str, losses: Losses) -> 
 
 def _system_turn(message: Message, blocks: list[Json], where: str, losses: Losses) -> tuple[str, list[Json]]:
     """The role and the blocks of a system message inside the conversation."""
-    if message.parts and losses.own_data(message.parts[0]).get(Keys.ROLE) == "system":
+    if message.parts and losses.own_data(message.parts[0]).get(ConverseKeys.ROLE) == "system":
         return "system", blocks
     losses.add(where, "system role", "few models accept it at this position; sent as user text")
     texts = [block["text"] for block in blocks if "text" in block]
     return "user", [{"text": system_text(texts)}] if texts else []
 
 
-def _outline(messages: list[Json]) -> list[Turn]:
+def _outline(messages: list[Json]) -> list[BodyMessage]:
     kinds = [[next(iter(block)) for block in message["content"]] for message in messages]
     return [
-        Turn(message["role"] == "assistant", "toolResult" in kind, kind[0] == "reasoningContent")
+        BodyMessage(message["role"] == "assistant", "toolResult" in kind, kind[0] == "reasoningContent")
         for message, kind in zip(messages, kinds, strict=True)
     ]
 

@@ -17,10 +17,10 @@ from bartack.nouns.parts import Text, ToolContent
 
 __all__ = [
     "SERVER_TOOL",
-    "BlockDelta",
-    "Event",
-    "Kept",
-    "Keys",
+    "ConverseBlockDelta",
+    "ConverseContinuation",
+    "ConverseEvent",
+    "ConverseKeys",
     "Reasoning",
     "ToolUse",
     "Wrapped",
@@ -33,7 +33,7 @@ __all__ = [
 SERVER_TOOL = "server_tool_use"
 
 
-class Keys:
+class ConverseKeys:
     """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
 
     BLOCK = "block"  # a whole block that no part can represent
@@ -57,8 +57,8 @@ class _KeptBlock(TypedDict, total=False):
     toolResult: dict[str, Any]
 
 
-class Kept(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `Keys`."""
+class ConverseContinuation(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `ConverseKeys`."""
 
     block: _KeptBlock
     callId: str
@@ -87,7 +87,7 @@ class Reasoning(_Struct):
     redacted_content: str | None = None  # bytes, in base64
 
 
-class BlockDelta(_Struct):
+class ConverseBlockDelta(_Struct):
     text: str | None = None
     tool_use: ToolUse | None = None
     reasoning_content: Reasoning | None = None
@@ -106,7 +106,7 @@ class BlockStart(_Struct):
     image: ImageStart | None = None
 
 
-class Counts(_Struct):
+class ConverseCounts(_Struct):
     input_tokens: float | None = None
     output_tokens: float | None = None
     cache_read_input_tokens: float | None = None
@@ -118,32 +118,32 @@ class Counts(_Struct):
 class Wrapped(_Struct):
     """An event inside an object that has its name as the only key."""
 
-    message_start: "Event | None" = None
-    content_block_start: "Event | None" = None
-    content_block_delta: "Event | None" = None
-    content_block_stop: "Event | None" = None
-    message_stop: "Event | None" = None
-    metadata: "Event | None" = None
-    internal_server_exception: "Event | None" = None
-    model_stream_error_exception: "Event | None" = None
-    model_timeout_exception: "Event | None" = None
-    service_unavailable_exception: "Event | None" = None
-    throttling_exception: "Event | None" = None
-    validation_exception: "Event | None" = None
+    message_start: "ConverseEvent | None" = None
+    content_block_start: "ConverseEvent | None" = None
+    content_block_delta: "ConverseEvent | None" = None
+    content_block_stop: "ConverseEvent | None" = None
+    message_stop: "ConverseEvent | None" = None
+    metadata: "ConverseEvent | None" = None
+    internal_server_exception: "ConverseEvent | None" = None
+    model_stream_error_exception: "ConverseEvent | None" = None
+    model_timeout_exception: "ConverseEvent | None" = None
+    service_unavailable_exception: "ConverseEvent | None" = None
+    throttling_exception: "ConverseEvent | None" = None
+    validation_exception: "ConverseEvent | None" = None
 
 
-class Event(Wrapped):
+class ConverseEvent(Wrapped):
     content_block_index: int | None = None
-    delta: BlockDelta | None = None
+    delta: ConverseBlockDelta | None = None
     start: BlockStart | None = None
     stop_reason: str | None = None
-    usage: Counts | None = None
+    usage: ConverseCounts | None = None
     message: str | None = None
     original_status_code: int | None = None
     original_message: str | None = None
 
 
-def usage_of(counts: Counts) -> Usage:
+def usage_of(counts: ConverseCounts) -> Usage:
     """The usage in our terms: Bedrock counts cache reads and writes apart from `inputTokens`."""
     cache_read = token_count(counts.cache_read_input_tokens, counts.cache_read_input_token_count)
     cache_write = token_count(counts.cache_write_input_tokens, counts.cache_write_input_token_count)

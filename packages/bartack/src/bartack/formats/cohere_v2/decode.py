@@ -19,7 +19,7 @@ from bartack.formats.framing import Frame
 from bartack.formats.usage import token_count
 from bartack.nouns.deltas import FinishReason, Usage
 
-__all__ = ["CohereV2", "Kept", "Keys"]
+__all__ = ["CohereContinuation", "CohereKeys", "CohereV2"]
 
 _FINISH: dict[str, FinishReason] = {
     "COMPLETE": "stop",
@@ -30,7 +30,7 @@ _FINISH: dict[str, FinishReason] = {
 _FAILURES = frozenset(("ERROR", "ERROR_TOXIC", "ERROR_LIMIT", "TIMEOUT"))
 
 
-class Keys:
+class CohereKeys:
     """Keys of the continuation data that the encoder reads, and the two values of `ORIGIN`."""
 
     CITATIONS = "citations"
@@ -39,8 +39,8 @@ class Keys:
     TOOL_PLAN = "tool_plan"
 
 
-class Kept(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `Keys`."""
+class CohereContinuation(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `CohereKeys`."""
 
     citations: list[Any]
     type: Literal["thinking", "tool_plan"]
@@ -143,12 +143,12 @@ class CohereV2(Decoder):
             else:
                 self._emit("text", content.text, event.index)
         if content.thinking:
-            self._emit("thinking", content.thinking, event.index, {Keys.ORIGIN: Keys.THINKING})
+            self._emit("thinking", content.thinking, event.index, {CohereKeys.ORIGIN: CohereKeys.THINKING})
 
     def _read_plan(self, event: _Event, frame: Frame) -> None:
         plan = _message_of(event).tool_plan
         if plan:
-            self._emit("thinking", plan, _PLAN_INDEX, {Keys.ORIGIN: Keys.TOOL_PLAN})
+            self._emit("thinking", plan, _PLAN_INDEX, {CohereKeys.ORIGIN: CohereKeys.TOOL_PLAN})
 
     def _emit(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
         is_new = block != self._block or kind != self._last_kind
@@ -167,7 +167,7 @@ class CohereV2(Decoder):
     def _emit_citations(self) -> None:
         if self._citations:
             emit = self.out.thinking if self._last_kind == "thinking" else self.out.text
-            emit("", continuation={Keys.CITATIONS: self._citations})
+            emit("", continuation={CohereKeys.CITATIONS: self._citations})
             self._citations = []
 
     # -- tool calls

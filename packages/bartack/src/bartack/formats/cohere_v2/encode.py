@@ -15,7 +15,7 @@ Cohere's own thinking is sent back in the field it came from: as content, or as 
 from typing import Any, assert_never
 
 from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, note_settings
-from bartack.formats.cohere_v2.decode import Kept, Keys
+from bartack.formats.cohere_v2.decode import CohereContinuation, CohereKeys
 from bartack.formats.efforts import budget_of
 from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.losses import Losses
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what Cohere cannot receive is added to `losses`."""
-    losses.expect(Kept)
+    losses.expect(CohereContinuation)
     config = request.config
     messages: list[Json] = []
     images: list[Json] = []  # images in tool results, sent after the last result of an answer's calls
@@ -174,15 +174,15 @@ def _answer(message: Message, where: str, losses: Losses) -> Json:
         data = losses.continuation(path, part.continuation) if isinstance(part, Text) else losses.thinking(path, part)
         if data is None:
             continue
-        citations += data.get(Keys.CITATIONS, [])
+        citations += data.get(CohereKeys.CITATIONS, [])
         field = (
-            data.get(Keys.ORIGIN, Keys.THINKING)
+            data.get(CohereKeys.ORIGIN, CohereKeys.THINKING)
             if isinstance(part, Thinking)
-            else Keys.TOOL_PLAN
+            else CohereKeys.TOOL_PLAN
             if has_calls
             else "text"
         )
-        if part.text and field == Keys.TOOL_PLAN:
+        if part.text and field == CohereKeys.TOOL_PLAN:
             plan.append(part.text)
         elif part.text:
             blocks.append({"type": field, field: part.text})

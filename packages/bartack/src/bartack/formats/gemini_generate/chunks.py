@@ -18,12 +18,12 @@ __all__ = [
     "FINISH",
     "TEXT_METADATA",
     "UNSPECIFIED",
-    "Call",
     "Candidate",
     "Chunk",
-    "Counts",
-    "Kept",
-    "Keys",
+    "FunctionCall",
+    "GeminiContinuation",
+    "GeminiCounts",
+    "GeminiKeys",
     "Part",
     "is_failure",
     "readable_result",
@@ -63,7 +63,7 @@ UNSPECIFIED = frozenset(
 )
 
 
-class Keys:
+class GeminiKeys:
     """Keys of the continuation data that the decoder and the reader write and the encoder reads.
 
     Other fields of a part (mediaResolution, groundingMetadata, ...) keep Google's names.
@@ -77,8 +77,8 @@ class Keys:
     BESIDE = "beside"  # marks media that a client sent after the response to a call, not inside it
 
 
-class Kept(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `Keys` and Google's names."""
+class GeminiContinuation(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `GeminiKeys` and Google's names."""
 
     id: str
     name: str
@@ -89,7 +89,7 @@ class Kept(TypedDict, total=False):
     fileData: dict[str, Any]
 
 
-class Call(msgspec.Struct, gc=False, rename="camel"):
+class FunctionCall(msgspec.Struct, gc=False, rename="camel"):
     name: str | None = None
     id: str | None = None
     args: msgspec.Raw = msgspec.Raw()
@@ -101,7 +101,7 @@ class Part(msgspec.Struct, gc=False, rename="camel"):
     text: str | None = None
     thought: bool | None = None
     thought_signature: str | None = None
-    function_call: Call | None = None
+    function_call: FunctionCall | None = None
     executable_code: dict[str, Any] | None = None
     code_execution_result: dict[str, Any] | None = None
     tool_call: dict[str, Any] | None = None
@@ -127,7 +127,7 @@ class Candidate(msgspec.Struct, gc=False, rename="camel"):
     url_context_metadata: dict[str, Any] | None = None
 
 
-class Counts(msgspec.Struct, gc=False, rename="camel"):
+class GeminiCounts(msgspec.Struct, gc=False, rename="camel"):
     prompt_token_count: int | None = None
     candidates_token_count: int | None = None
     thoughts_token_count: int | None = None
@@ -141,14 +141,14 @@ class _Feedback(msgspec.Struct, gc=False, rename="camel"):
 
 class Chunk(msgspec.Struct, gc=False, rename="camel"):
     candidates: list[Candidate] | None = None
-    usage_metadata: Counts | None = None
+    usage_metadata: GeminiCounts | None = None
     model_version: str | None = None
     response_id: str | None = None
     prompt_feedback: _Feedback | None = None
     error: Any = None
 
 
-def usage_of(counts: Counts) -> Usage:
+def usage_of(counts: GeminiCounts) -> Usage:
     return gemini_usage(
         counts.prompt_token_count,
         counts.tool_use_prompt_token_count,

@@ -29,11 +29,11 @@ from bartack.formats.gemini_generate.chunks import (
     FINISH,
     TEXT_METADATA,
     UNSPECIFIED,
-    Call,
     Candidate,
     Chunk,
-    Counts,
-    Keys,
+    FunctionCall,
+    GeminiCounts,
+    GeminiKeys,
     Part,
     is_failure,
     readable_result,
@@ -46,7 +46,7 @@ from bartack.nouns.json_values import json_text
 __all__ = ["GeminiGenerate"]
 
 _BESIDE_CONTENT = {
-    Keys.SIGNATURE: "thought_signature",
+    GeminiKeys.SIGNATURE: "thought_signature",
     "partMetadata": "part_metadata",
     "mediaResolution": "media_resolution",
     "videoMetadata": "video_metadata",
@@ -72,7 +72,7 @@ class GeminiGenerate(Decoder):
         self._streamed: StreamedArguments | None = None  # the last call's arguments, if more may follow
         self._running: list[tuple[int, str, str]] = []  # provider calls without a result: key, kind, id
         self._text_metadata: dict[str, Any] = {}
-        self._counts: Counts | None = None
+        self._counts: GeminiCounts | None = None
 
     def read(self, event: Chunk, frame: Frame) -> None:
         out = self.out
@@ -175,7 +175,7 @@ class GeminiGenerate(Decoder):
         new_part = self._sealed or bool(fields)
         if is_thought:
             if new_part or self._kind != "thinking":
-                data[Keys.THOUGHT] = True
+                data[GeminiKeys.THOUGHT] = True
             self.out.thinking(text, new_part=new_part, continuation=data or None)
         else:
             self.out.text(text, new_part=new_part, continuation=data or None)
@@ -186,7 +186,7 @@ class GeminiGenerate(Decoder):
         """Emit an empty text that keeps a part of an unknown kind at its position."""
         if part and self._pending.can_keep(part):
             self._end_streamed()
-            self.out.text("", new_part=True, continuation={Keys.PART: part})
+            self.out.text("", new_part=True, continuation={GeminiKeys.PART: part})
             self._kind, self._sealed = "text", True
 
     def _keep_text_metadata(self, candidate: Candidate) -> None:
@@ -202,7 +202,7 @@ class GeminiGenerate(Decoder):
 
     # -- client calls
 
-    def _read_call(self, call: Call, fields: dict[str, Any]) -> None:
+    def _read_call(self, call: FunctionCall, fields: dict[str, Any]) -> None:
         data = dict(fields)
         if call.name:
             self._end_streamed()
@@ -221,12 +221,12 @@ class GeminiGenerate(Decoder):
         if not call.will_continue:
             self._end_streamed(None if call.name else data)
 
-    def _open_call(self, call: Call, data: dict[str, Any]) -> None:
+    def _open_call(self, call: FunctionCall, data: dict[str, Any]) -> None:
         self._calls += 1
         self._kind = "call"
         self._sealed = False
         if call.id:
-            data[Keys.GEMINI_ID] = call.id
+            data[GeminiKeys.GEMINI_ID] = call.id
         self.out.open_call(self._calls, call.name or "", provider_id=call.id, continuation=data or None)
         self._streamed = StreamedArguments()
         arguments = bytes(call.args)
@@ -263,7 +263,7 @@ class GeminiGenerate(Decoder):
             name,
             provider_id=provider_id or None,
             executed_by="provider",
-            continuation=None if part is None else {Keys.PART: part},
+            continuation=None if part is None else {GeminiKeys.PART: part},
         )
 
     def _close_provider_call(self, call_kind: str, value: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -277,7 +277,7 @@ class GeminiGenerate(Decoder):
         else:  # its call is in an earlier message
             self._begin_provider_call(text_of(value, "toolType") or "code_execution", call_id, None)
             key = self._calls
-        data = {Keys.RESULT_PART: {kind: value, **fields}}
+        data = {GeminiKeys.RESULT_PART: {kind: value, **fields}}
         result, is_error = readable_result(value), is_failure(kind, value)
         self.out.close_call(key, continuation=data, result=result, result_is_error=is_error)
 

@@ -20,7 +20,7 @@ from bartack.formats.body_values import count_leading_system, note_settings
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.gemini import gemini_generation, is_accepted
-from bartack.formats.gemini_generate.chunks import TEXT_METADATA, Kept, Keys
+from bartack.formats.gemini_generate.chunks import TEXT_METADATA, GeminiContinuation, GeminiKeys
 from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 # ai.google.dev/gemini-api/docs/thought-signatures, in its questions and answers.
 _NO_SIGNATURE = "skip_thought_signature_validator"
-_NOT_FIELDS = {*Kept.__annotations__, *TEXT_METADATA, CALL_ID}
+_NOT_FIELDS = {*GeminiContinuation.__annotations__, *TEXT_METADATA, CALL_ID}
 # ai.google.dev/gemini-api/docs/function-calling, "Multimodal function responses".
 _IN_RESPONSES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
 _GOOGLE_FILES = ("gs://", "https://generativelanguage.googleapis.com/")
@@ -42,13 +42,13 @@ _GOOGLE_FILES = ("gs://", "https://generativelanguage.googleapis.com/")
 
 def carries(part: Part, losses: Losses) -> bool:
     """Whether a text is sent as a part of a kind that is unknown here."""
-    losses.expect(Kept)
-    return isinstance(part, Text) and Keys.PART in losses.own_data(part)
+    losses.expect(GeminiContinuation)
+    return isinstance(part, Text) and GeminiKeys.PART in losses.own_data(part)
 
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what Gemini cannot receive is added to `losses`."""
-    losses.expect(Kept)
+    losses.expect(GeminiContinuation)
     config = request.config
     leading = count_leading_system(request.messages)
     system = [
@@ -133,8 +133,8 @@ class _History:
             if part.ignored:
                 return None
             data = self._losses.continuation(where, part.continuation)
-            if Keys.PART in data:
-                return dict(data[Keys.PART])
+            if GeminiKeys.PART in data:
+                return dict(data[GeminiKeys.PART])
             for name in TEXT_METADATA.keys() & data:
                 self._losses.add(where, name, "a request has no place for it")
             fields = _part_fields(data)
@@ -154,7 +154,7 @@ class _History:
 
     def _call(self, where: str, call: ToolCall, *, is_first: bool) -> Json:
         data = self._losses.continuation(where, call.continuation)
-        call_id = data.get(Keys.GEMINI_ID)
+        call_id = data.get(GeminiKeys.GEMINI_ID)
         self._calls[call.tool_call_id] = (call.tool_name, call_id)
         if call.raw_args_text is not None:
             self._losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
@@ -166,7 +166,7 @@ class _History:
 
     def _provider_call(self, where: str, call: ToolCall) -> list[Json]:
         data = self._losses.own_data(call)
-        parts = [data[key] for key in (Keys.PART, Keys.RESULT_PART) if key in data]
+        parts = [data[key] for key in (GeminiKeys.PART, GeminiKeys.RESULT_PART) if key in data]
         if not parts:
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         return [_with_media(part, call.result) for part in parts]
@@ -176,7 +176,7 @@ class _History:
     def _add_response(self, where: str, result: ToolResult) -> None:
         data = self._losses.continuation(where, result.continuation)
         name, call_id = self._calls.get(
-            result.tool_call_id, (data.get("name", result.tool_call_id), data.get(Keys.GEMINI_ID))
+            result.tool_call_id, (data.get("name", result.tool_call_id), data.get(GeminiKeys.GEMINI_ID))
         )
         inside: list[Json] = []
         beside: list[Json] = []
@@ -193,7 +193,7 @@ class _History:
         response["response"] = _output(output, result.is_error, is_media_only=bool(inside) and output == "")
         if inside:
             response["parts"] = inside
-        fields = {key: value for key, value in data.items() if key not in ("name", Keys.GEMINI_ID)}
+        fields = {key: value for key, value in data.items() if key not in ("name", GeminiKeys.GEMINI_ID)}
         self._responses += [{"functionResponse": {**response, **fields}}, *beside]
 
     def _sort_content(
@@ -212,7 +212,7 @@ class _History:
                 continue
             if "text" in piece:
                 texts.append(piece["text"])
-            elif self._losses.own_data(part).get(Keys.BESIDE):
+            elif self._losses.own_data(part).get(GeminiKeys.BESIDE):
                 beside.append(piece)
             elif self._is_gemini_3 and _fits_in_response(piece):
                 inside.append(piece)

@@ -29,14 +29,14 @@ from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
 
-__all__ = ["MEDIA", "GeminiInteractions", "Kept", "Keys", "result_content"]
+__all__ = ["MEDIA", "GeminiInteractions", "InteractionsContinuation", "InteractionsKeys", "result_content"]
 
 _FINISH: dict[str, FinishReason] = {"completed": "stop", "requires_action": "tool_calls", "incomplete": "length"}
 MEDIA = frozenset(("image", "audio", "video", "document"))
 _IMPLIED = {"text": "model_output", "thought_summary": "thought", "thought_signature": "thought"}
 
 
-class Keys:
+class InteractionsKeys:
     """Keys of the continuation data that the encoder reads."""
 
     CONTENT = "content"  # a generated image or file, without its data
@@ -48,8 +48,8 @@ class _KeptStep(TypedDict):
     type: str
 
 
-class Kept(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `Keys`."""
+class InteractionsContinuation(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `InteractionsKeys`."""
 
     callId: str
     content: dict[str, Any]
@@ -58,7 +58,7 @@ class Kept(TypedDict, total=False):
     type: str
 
 
-class Counts(msgspec.Struct, gc=False):
+class InteractionsCounts(msgspec.Struct, gc=False):
     total_input_tokens: int | None = None
     total_output_tokens: int | None = None
     total_thought_tokens: int | None = None
@@ -67,19 +67,19 @@ class Counts(msgspec.Struct, gc=False):
 
 
 class Metadata(msgspec.Struct, gc=False):
-    usage: Counts | None = None
-    total_usage: Counts | None = None
+    usage: InteractionsCounts | None = None
+    total_usage: InteractionsCounts | None = None
 
 
 class Interaction(msgspec.Struct, gc=False):
     id: str | None = None
     model: str | None = None
     status: str | None = None
-    usage: Counts | None = None
+    usage: InteractionsCounts | None = None
     errors: list[Any] | None = None
 
 
-class Event(msgspec.Struct, gc=False):
+class InteractionsEvent(msgspec.Struct, gc=False):
     event_type: str | None = None
     index: int | None = None
     delta: dict[str, Any] | None = None
@@ -111,18 +111,18 @@ class GeminiInteractions(Decoder):
     """Decodes `step.delta` and related events."""
 
     format: ClassVar[str] = "gemini-interactions"
-    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event)
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(InteractionsEvent)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._steps: dict[int, _Step] = {}  # the open steps, by index
         self._current: int | None = None  # index of the text or thought that is open
         self._has_text = False  # it is text, and some of it has been emitted
-        self._waiting: list[tuple[Event, Frame]] = []
+        self._waiting: list[tuple[InteractionsEvent, Frame]] = []
         self._keys = 0
         self._running: dict[str, int] = {}  # id of a provider call without a result -> its key
 
-    def read(self, event: Event, frame: Frame) -> None:
+    def read(self, event: InteractionsEvent, frame: Frame) -> None:
         delta = event.delta
         if delta is not None and self._has_text and (event.index or 0) == self._current and event.metadata is None:
             text = delta.get("text")
@@ -145,11 +145,11 @@ class GeminiInteractions(Decoder):
 
     # -- the interaction
 
-    def _read_created(self, event: Event, frame: Frame) -> None:
+    def _read_created(self, event: InteractionsEvent, frame: Frame) -> None:
         if event.interaction is not None:
             self.out.start(event.interaction.model, event.interaction.id)
 
-    def _read_completed(self, event: Event, frame: Frame) -> None:
+    def _read_completed(self, event: InteractionsEvent, frame: Frame) -> None:
         interaction = event.interaction or Interaction()
         self._stop_all()
         metadata = event.metadata or Metadata()
@@ -161,10 +161,10 @@ class GeminiInteractions(Decoder):
         self.out.finish(_FINISH.get(status, "other"), interaction.status)
         self.out.done()
 
-    def _read_error(self, event: Event, frame: Frame) -> None:
+    def _read_error(self, event: InteractionsEvent, frame: Frame) -> None:
         refuse(self.out, event.error or "The provider gave no reason.")
 
-    def _read_counts(self, counts: Counts | None) -> None:
+    def _read_counts(self, counts: InteractionsCounts | None) -> None:
         if counts is None or counts.total_input_tokens is None:
             return
         self.out.usage(
@@ -179,7 +179,7 @@ class GeminiInteractions(Decoder):
 
     # -- steps
 
-    def _read_start(self, event: Event, frame: Frame) -> None:
+    def _read_start(self, event: InteractionsEvent, frame: Frame) -> None:
         if event.step is None or not self._pending.can_keep(event.step):
             return
         if self._current is not None:
@@ -199,7 +199,7 @@ class GeminiInteractions(Decoder):
         self._keys += 1
         return self._keys
 
-    def _read_delta(self, event: Event, frame: Frame) -> None:
+    def _read_delta(self, event: InteractionsEvent, frame: Frame) -> None:
         delta, index = event.delta, event.index or 0
         step = self._steps.get(index)
         if delta is None:
@@ -220,7 +220,7 @@ class GeminiInteractions(Decoder):
         else:
             self._merge(step, delta, frame)
 
-    def _read_stop(self, event: Event, frame: Frame) -> None:
+    def _read_stop(self, event: InteractionsEvent, frame: Frame) -> None:
         index = event.index or 0
         if self._current not in (None, index):
             self._wait(event, frame)
@@ -249,7 +249,7 @@ class GeminiInteractions(Decoder):
         while self._steps:
             self._stop(next(iter(self._steps)) if self._current is None else self._current)
 
-    def _wait(self, event: Event, frame: Frame) -> None:
+    def _wait(self, event: InteractionsEvent, frame: Frame) -> None:
         self._waiting.append((event, frame))
         self._pending.hold(len(frame.data))
 
@@ -320,7 +320,9 @@ class GeminiInteractions(Decoder):
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} content.")
         elif self._pending.can_keep(fields):
             key = self._new_key()
-            self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={Keys.CONTENT: fields})
+            self.out.open_call(
+                key, media_tool(kind), executed_by="provider", continuation={InteractionsKeys.CONTENT: fields}
+            )
             self.out.close_call(key, result=(content,))
             step.is_new = True  # text after the image is another part
             self._has_text = False
@@ -353,7 +355,11 @@ class GeminiInteractions(Decoder):
         call_id = text_of(value, "id")
         name = text_of(value, "name") or step.kind.removesuffix("_call")
         self.out.open_call(
-            step.key, name, provider_id=call_id or None, executed_by="provider", continuation={Keys.STEP: value}
+            step.key,
+            name,
+            provider_id=call_id or None,
+            executed_by="provider",
+            continuation={InteractionsKeys.STEP: value},
         )
         self.out.call_args(step.key, json_text(value.get("arguments") or {}))
         self._running[call_id] = step.key
@@ -370,7 +376,7 @@ class GeminiInteractions(Decoder):
             self.out.open_call(key, name, provider_id=call_id or None, executed_by="provider")
         self.out.close_call(
             key,
-            continuation={Keys.RESULT_STEP: value},
+            continuation={InteractionsKeys.RESULT_STEP: value},
             result=result_content(value.get("result")),
             result_is_error=value.get("is_error") is True,
         )
@@ -398,7 +404,7 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-_EVENTS: dict[str, Callable[[GeminiInteractions, Event, Frame], None]] = {
+_EVENTS: dict[str, Callable[[GeminiInteractions, InteractionsEvent, Frame], None]] = {
     "step.delta": GeminiInteractions._read_delta,
     "step.start": GeminiInteractions._read_start,
     "step.stop": GeminiInteractions._read_stop,

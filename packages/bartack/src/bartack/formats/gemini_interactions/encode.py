@@ -13,7 +13,7 @@ from bartack.formats.efforts import exact_fields
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.extra_fields import own_extra, own_fields, with_extra
 from bartack.formats.gemini import is_accepted, thinking_level
-from bartack.formats.gemini_interactions.decode import Kept, Keys
+from bartack.formats.gemini_interactions.decode import InteractionsContinuation, InteractionsKeys
 from bartack.formats.gemini_interactions.hosted_tools import HOSTED
 from bartack.formats.hosted_declarations import filled
 from bartack.formats.losses import Losses
@@ -40,7 +40,7 @@ _CONTENT_FIELDS = ("annotations", "resolution", "channels", "sample_rate", "proc
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
     """The request body; what Gemini cannot receive is added to `losses`."""
-    losses.expect(Kept)
+    losses.expect(InteractionsContinuation)
     config = request.config
     leading = count_leading_system(request.messages)
     steps = _Steps(losses)
@@ -159,12 +159,12 @@ class _Steps:
 
     def _add_provider_call(self, where: str, call: ToolCall) -> None:
         data = self._losses.own_data(call)
-        media = _media_of(call.result) if Keys.CONTENT in data else []
-        steps = [data[key] for key in (Keys.STEP, Keys.RESULT_STEP) if key in data]
+        media = _media_of(call.result) if InteractionsKeys.CONTENT in data else []
+        steps = [data[key] for key in (InteractionsKeys.STEP, InteractionsKeys.RESULT_STEP) if key in data]
         if not steps and not media:
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         self.found += steps
-        self._add_output([{**data[Keys.CONTENT], **_media(piece)} for piece in media])
+        self._add_output([{**data[InteractionsKeys.CONTENT], **_media(piece)} for piece in media])
 
     # -- tool results
 

@@ -31,7 +31,7 @@ from bartack.formats.openai_chat.events import (
     FINISH_REASONS,
     ChatChunk,
     ChatDelta,
-    Keys,
+    ChatKeys,
     ReportedError,
     error_in,
     usage_in,
@@ -163,7 +163,7 @@ class OpenAIChat(Decoder):
             self._read_executed(tool)
         if delta.annotations and self._pending.can_keep(delta.annotations):
             self._pending.hold(len(frame.data))
-            self._notes.setdefault(Keys.ANNOTATIONS, []).extend(delta.annotations)
+            self._notes.setdefault(ChatKeys.ANNOTATIONS, []).extend(delta.annotations)
         for image in delta.images or ():
             self._read_image(image)
         if isinstance(delta.audio, dict):
@@ -189,7 +189,7 @@ class OpenAIChat(Decoder):
             self.out.text("", continuation=self._notes)
             self._notes = {}
         if self._details and kind != "thinking":
-            self.out.thinking("", continuation={Keys.REASONING_DETAILS: [detail.whole for detail in self._details]})
+            self.out.thinking("", continuation={ChatKeys.REASONING_DETAILS: [detail.whole for detail in self._details]})
             self._details = []
         self._writing = kind
 
@@ -198,7 +198,7 @@ class OpenAIChat(Decoder):
             self.out.more_thinking(piece)
         elif piece:
             self._switch_to("thinking")
-            self.out.thinking(piece, continuation={Keys.FIELD: field})
+            self.out.thinking(piece, continuation={ChatKeys.FIELD: field})
 
     def _read_thinking(self, delta: ChatDelta, frame: Frame) -> None:
         """Read the first field that has text: where there are several, they repeat each other (OpenRouter)."""
@@ -238,7 +238,7 @@ class OpenAIChat(Decoder):
             elif isinstance(piece, dict) and self._pending.can_keep(piece):
                 # Mistral's references to sources (not recorded), and whatever comes next, at its place in the content.
                 self._switch_to("piece")
-                self.out.text("", new_part=True, continuation={Keys.CONTENT: piece})
+                self.out.text("", new_part=True, continuation={ChatKeys.CONTENT: piece})
 
     def _add_text(self, text: Any) -> None:
         if text and isinstance(text, str):
@@ -254,7 +254,7 @@ class OpenAIChat(Decoder):
         self._think("".join(text for text in texts if isinstance(text, str)), "content")
         extra = {name: value for name, value in chunk.items() if name not in ("type", "thinking")}
         if extra and self._writing == "thinking" and self._pending.can_keep(extra):
-            self.out.thinking("", continuation={Keys.CHUNK: extra})
+            self.out.thinking("", continuation={ChatKeys.CHUNK: extra})
 
     def _read_refusal(self, piece: str) -> None:
         if self._refused:
@@ -262,7 +262,7 @@ class OpenAIChat(Decoder):
         else:
             self._refused = True
             self._switch_to("text")
-            self.out.text(piece, new_part=True, continuation={Keys.FIELD: "refusal"})
+            self.out.text(piece, new_part=True, continuation={ChatKeys.FIELD: "refusal"})
 
     # -- what the provider executed and generated
 
@@ -283,7 +283,7 @@ class OpenAIChat(Decoder):
         output = tool.get("output")
         if output is not None:
             result = self._pending.text_of_json(output)
-            self.out.close_call(key, continuation={Keys.EXECUTED_TOOL: tool}, result=result)
+            self.out.close_call(key, continuation={ChatKeys.EXECUTED_TOOL: tool}, result=result)
 
     def _read_image(self, image: Any) -> None:
         """A generated image becomes the result of a call that the provider executed."""
@@ -296,13 +296,13 @@ class OpenAIChat(Decoder):
         self._executed.add(key)
         self._switch_to("")
         self.out.open_call(key, "image_output", executed_by="provider")
-        self.out.close_call(key, result=(generated,), continuation={Keys.FIELD: "images"})
+        self.out.close_call(key, result=(generated,), continuation={ChatKeys.FIELD: "images"})
 
     def _read_audio(self, audio: dict[str, Any], frame: Frame) -> None:
         """Speech: the transcript becomes text, the data a file; the id stands for the audio in later requests."""
         fields = {name: audio[name] for name in ("id", "expires_at") if audio.get(name)}
         if fields and self._pending.can_keep(fields):
-            self._notes[Keys.AUDIO] = {**self._notes.get(Keys.AUDIO, {}), **fields}
+            self._notes[ChatKeys.AUDIO] = {**self._notes.get(ChatKeys.AUDIO, {}), **fields}
         self._add_text(audio.get("transcript"))
         if isinstance(data := audio.get("data"), str) and data:
             self._pending.hold(len(frame.data))
@@ -345,9 +345,9 @@ class OpenAIChat(Decoder):
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
         # Perplexity repeats its sources in every chunk (perplexity-chat/*); the last list is the longest.
         if chunk.citations and self._pending.can_keep(chunk.citations):
-            self._notes[Keys.CITATIONS] = chunk.citations
+            self._notes[ChatKeys.CITATIONS] = chunk.citations
         if chunk.search_results and self._pending.can_keep(chunk.search_results):
-            self._notes[Keys.SEARCH_RESULTS] = chunk.search_results
+            self._notes[ChatKeys.SEARCH_RESULTS] = chunk.search_results
 
     def _read_error_in(self, frame: Frame) -> None:
         fault = error_in(frame.data, frame.event)

@@ -19,16 +19,16 @@ __all__ = [
     "CallPiece",
     "ChatChoice",
     "ChatChunk",
+    "ChatContinuation",
     "ChatDelta",
-    "Kept",
-    "Keys",
+    "ChatKeys",
     "ReportedError",
     "error_in",
     "usage_in",
 ]
 
 
-class Keys:
+class ChatKeys:
     """Keys of the continuation data that the decoder and the reader write and the encoder reads.
 
     The last group is kept for the record only: no vendor accepts it back, which is reported as a loss.
@@ -55,8 +55,8 @@ class Keys:
     EXECUTED_TOOL = "executed_tool"
 
 
-class Kept(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `Keys`."""
+class ChatContinuation(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `ChatKeys`."""
 
     field: str
     reasoning_details: list[Any]

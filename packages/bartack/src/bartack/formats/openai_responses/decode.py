@@ -25,7 +25,7 @@ import msgspec
 from bartack.formats.body_values import shown
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import LIMIT, Frame
-from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Event, Key, Response
+from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Key, Response, ResponsesEvent
 from bartack.formats.openai_responses.items import FREE_TEXT, NAME, Item, ItemKind, kind_of, part_fields, text_of
 from bartack.formats.openai_responses.open_items import HAS_OUTPUT_ITEM, ItemEmitter, OpenItem, OpenText
 from bartack.formats.usage import amount, token_count
@@ -48,14 +48,14 @@ _TEXT_FIELDS = ("type", "id", "call_id", "name", "status")
 
 _ITEM_BYTES = 1000  # what an item takes besides its content, roughly
 
-_Act = Callable[[OpenItem, Event], None]
+_Act = Callable[[OpenItem, ResponsesEvent], None]
 
 
 class OpenAIResponses(Decoder):
     """Reads the event stream of one response."""
 
     format = NAME
-    events = msgspec.json.Decoder(Event)
+    events = msgspec.json.Decoder(ResponsesEvent)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -64,14 +64,14 @@ class OpenAIResponses(Decoder):
         self._by_id: dict[tuple[Key, ItemKind], OpenItem] = {}  # the latest one
         self._by_index: dict[Key, OpenItem] = {}
         self._unidentified: dict[ItemKind, deque[OpenItem]] = defaultdict(deque)  # items without an id
-        self._waiting: dict[OpenItem, list[tuple[_Act, Event]]] = {}
+        self._waiting: dict[OpenItem, list[tuple[_Act, ResponsesEvent]]] = {}
         self._frame = Frame(b"")
         # The hot path: an event that equals `_live` in its ids has the next piece of the same text or arguments.
-        self._live: Event | None = None
+        self._live: ResponsesEvent | None = None
         self._live_pieces: list[str] = []
         self._live_emit: Callable[[str], None] = self.out.text
 
-    def read(self, event: Event, frame: Frame) -> None:
+    def read(self, event: ResponsesEvent, frame: Frame) -> None:
         live, piece = self._live, event.delta
         if (
             live is not None
@@ -108,7 +108,7 @@ class OpenAIResponses(Decoder):
 
     # -- finding the item of an event
 
-    def _find(self, event: Event, kind: ItemKind) -> OpenItem:
+    def _find(self, event: ResponsesEvent, kind: ItemKind) -> OpenItem:
         item = self._named(event.item_id, kind, event.output_index)
         if item is None or (item.closed and item.is_elsewhere(event.output_index)):
             item = self._by_index.get(event.output_index)
@@ -172,7 +172,7 @@ class OpenAIResponses(Decoder):
 
     # -- one text at a time
 
-    def _route(self, item: OpenItem, event: Event, act: _Act) -> None:
+    def _route(self, item: OpenItem, event: ResponsesEvent, act: _Act) -> None:
         active = self._emitter.active
         if active is not None and active is not item and not item.opened:
             if active.kind == "text":
@@ -204,11 +204,11 @@ class OpenAIResponses(Decoder):
 
     # -- texts
 
-    def _read_piece(self, event: Event) -> None:
+    def _read_piece(self, event: ResponsesEvent) -> None:
         if isinstance(event.delta, str) and event.delta:
             self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._emit_piece)
 
-    def _emit_piece(self, item: OpenItem, event: Event) -> None:
+    def _emit_piece(self, item: OpenItem, event: ResponsesEvent) -> None:
         if not item.closed:
             text = self._text_at(item, event, TEXTS[str(event.type)])
             self._emitter.emit(item, text, event.delta)
@@ -216,63 +216,63 @@ class OpenAIResponses(Decoder):
             self._live, self._live_pieces = event, text.pieces
             self._live_emit = self.out.more_text if item.kind == "text" else self.out.more_thinking
 
-    def _read_whole(self, event: Event) -> None:
+    def _read_whole(self, event: ResponsesEvent) -> None:
         self._route(self._find(event, ENTRY_KINDS[TEXTS[str(event.type)]]), event, self._emit_whole)
 
-    def _emit_whole(self, item: OpenItem, event: Event) -> None:
+    def _emit_whole(self, item: OpenItem, event: ResponsesEvent) -> None:
         final_text = event.text or event.refusal
         if not item.closed and isinstance(final_text, str):
             self._emitter.emit_rest(item, self._text_at(item, event, TEXTS[str(event.type)]), final_text)
 
-    def _read_part(self, event: Event) -> None:
+    def _read_part(self, event: ResponsesEvent) -> None:
         entry = self._kept(event.part)
         kind = None if entry is None else ENTRY_KINDS.get(str(entry.get("type")))
         if kind is not None:
             self._route(self._find(event, kind), event, self._emit_part)
 
-    def _emit_part(self, item: OpenItem, event: Event) -> None:
+    def _emit_part(self, item: OpenItem, event: ResponsesEvent) -> None:
         entry = event.part
         if not item.closed:
             text = self._text_at(item, event, str(entry.get("type")))
             self._emitter.emit_rest(item, text, text_of(entry))
             text.entry = part_fields(entry)
 
-    def _read_annotation(self, event: Event) -> None:
+    def _read_annotation(self, event: ResponsesEvent) -> None:
         if self._kept(event.annotation) is not None:
             self._pending.hold(len(self._frame.data))
             self._route(self._find(event, "text"), event, self._keep_annotation)
 
-    def _keep_annotation(self, item: OpenItem, event: Event) -> None:
+    def _keep_annotation(self, item: OpenItem, event: ResponsesEvent) -> None:
         self._text_at(item, event, "output_text").annotations.append(event.annotation)
 
-    def _text_at(self, item: OpenItem, event: Event, entry_type: str) -> OpenText:
+    def _text_at(self, item: OpenItem, event: ResponsesEvent, entry_type: str) -> OpenText:
         index = event.summary_index if entry_type == "summary_text" else event.content_index
         return self._emitter.text_at(item, entry_type, index)
 
     # -- calls
 
-    def _read_argument_piece(self, event: Event) -> None:
+    def _read_argument_piece(self, event: ResponsesEvent) -> None:
         if isinstance(event.delta, str) and event.delta:
             self._route(self._find(event, "call"), event, self._emit_argument_piece)
 
-    def _emit_argument_piece(self, item: OpenItem, event: Event) -> None:
+    def _emit_argument_piece(self, item: OpenItem, event: ResponsesEvent) -> None:
         self._emitter.emit_input(item, event.delta)
         self._pending.hold(len(event.delta))
         if item.opened and not item.closed and item.raw.get("type") not in FREE_TEXT:
             self._live, self._live_pieces = event, item.pieces
             self._live_emit = partial(self.out.more_args, self.out.call_id(item.key))
 
-    def _read_arguments(self, event: Event) -> None:
+    def _read_arguments(self, event: ResponsesEvent) -> None:
         self._route(self._find(event, "call"), event, self._emit_arguments)
 
-    def _emit_arguments(self, item: OpenItem, event: Event) -> None:
+    def _emit_arguments(self, item: OpenItem, event: ResponsesEvent) -> None:
         for final_input in (event.arguments, event.input, event.code):
             if isinstance(final_input, str):
                 self._emitter.emit_input_rest(item, final_input)
 
     # -- items
 
-    def _read_added(self, event: Event) -> None:
+    def _read_added(self, event: ResponsesEvent) -> None:
         raw = event.item = self._kept(event.item)
         if raw is None:
             return
@@ -286,10 +286,10 @@ class OpenAIResponses(Decoder):
         if item.kind == "call" and (raw.get("name") or raw.get("type") not in _HAS_NAME):
             self._route(item, event, self._open_call)
 
-    def _open_call(self, item: OpenItem, event: Event) -> None:
+    def _open_call(self, item: OpenItem, event: ResponsesEvent) -> None:
         self._emitter.open_call(item)
 
-    def _read_done(self, event: Event) -> None:
+    def _read_done(self, event: ResponsesEvent) -> None:
         raw = event.item = self._kept(event.item)
         if raw is not None:
             item = self._match(raw, event.output_index) or self._add(kind_of(raw), raw, event.output_index)
@@ -298,7 +298,7 @@ class OpenAIResponses(Decoder):
                 self._pending.hold(len(self._frame.data))
             self._route(item, event, self._close)
 
-    def _close(self, item: OpenItem, event: Event) -> None:
+    def _close(self, item: OpenItem, event: ResponsesEvent) -> None:
         self._emitter.close(item, event.item)
 
     def _kept(self, value: Any) -> Item | None:
@@ -318,7 +318,7 @@ class OpenAIResponses(Decoder):
         if usage is not None:
             self.out.usage(usage)
 
-    def _read_terminal(self, event: Event) -> None:
+    def _read_terminal(self, event: ResponsesEvent) -> None:
         response, word = event.response or Response(), str(event.type).removeprefix("response.")
         status = _text_or_none(response.status) or word
         self._read_response(response)
@@ -391,7 +391,7 @@ class OpenAIResponses(Decoder):
                 unknown.append(raw)
         return finished, unknown
 
-    def _read_error(self, event: Event) -> None:
+    def _read_error(self, event: ResponsesEvent) -> None:
         """Report an error: an object under `error`, or fields of the event itself."""
         self._run_all_waiting()
         error = event.error
@@ -437,7 +437,7 @@ def _count(holder: Any, name: str) -> int | None:
 
 
 _D = OpenAIResponses
-_HANDLERS: dict[str, Callable[[OpenAIResponses, Event], None]] = {
+_HANDLERS: dict[str, Callable[[OpenAIResponses, ResponsesEvent], None]] = {
     **{kind: _D._read_piece if kind.endswith(".delta") else _D._read_whole for kind in TEXTS},
     **{kind: _D._read_argument_piece if kind.endswith(".delta") else _D._read_arguments for kind in ARGUMENTS},
     "response.output_item.added": _D._read_added,

@@ -36,7 +36,7 @@ from bartack.formats.extra_fields import own_extra, own_fields, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_responses.hosted_tools import HOSTED
 from bartack.formats.openai_responses.input_items import InputItems
-from bartack.formats.openai_responses.items import NAME, Item, Kept
+from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation
 from bartack.formats.output_schemas import strict_schema
 from bartack.formats.trail import Trail
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
@@ -59,7 +59,7 @@ _SETTINGS = {
 
 def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     """The request body. What is left out of it is added to `losses`."""
-    losses.expect(Kept)
+    losses.expect(ResponsesContinuation)
     config = request.config
     extra = own_extra(request, NAME, losses)
     store = extra.pop("store", False)

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["ARGUMENTS", "ENTRY_KINDS", "TEXTS", "Event", "Key", "Response"]
+__all__ = ["ARGUMENTS", "ENTRY_KINDS", "TEXTS", "Key", "Response", "ResponsesEvent"]
 
 Key = str | int | None
 
@@ -22,7 +22,7 @@ class Response(msgspec.Struct, gc=False):
     tools: Any = None
 
 
-class Event(msgspec.Struct, gc=False):
+class ResponsesEvent(msgspec.Struct, gc=False):
     """Any event. One struct, because a tagged union would fail on event types that are added later."""
 
     type: str | None = None

@@ -24,7 +24,14 @@ from bartack.formats.format import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
 from bartack.formats.openai_responses.events import ENTRY_KINDS
-from bartack.formats.openai_responses.items import APPROVAL, Item, Kept, Keys, item_fields, kind_of
+from bartack.formats.openai_responses.items import (
+    APPROVAL,
+    Item,
+    ResponsesContinuation,
+    ResponsesKeys,
+    item_fields,
+    kind_of,
+)
 from bartack.formats.repair import START_PROMPT, made_id
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
@@ -62,9 +69,11 @@ def carries(part: Part, losses: Losses) -> bool:
 
     Reasoning is not: the item that it led to must follow it.
     """
-    losses.expect(Kept)
+    losses.expect(ResponsesContinuation)
     data = losses.own_data(part) if isinstance(part, Text) else {}
-    return "type" in data.get(Keys.ITEM, {}) or data.get(Keys.PART, {}).get("type") not in _INPUT_TYPES
+    return (
+        "type" in data.get(ResponsesKeys.ITEM, {}) or data.get(ResponsesKeys.PART, {}).get("type") not in _INPUT_TYPES
+    )
 
 
 class InputItems:
@@ -140,7 +149,7 @@ class InputItems:
 
     def _add_system(self, message: Message, where: str) -> None:
         first = message.parts[0].continuation if message.parts else None
-        if first is not None and first.provider == self._losses.provider and first.data.get(Keys.INSTRUCTIONS):
+        if first is not None and first.provider == self._losses.provider and first.data.get(ResponsesKeys.INSTRUCTIONS):
             for place, part in enumerate(message.parts):
                 if isinstance(part, Text) and not part.ignored:
                     self.instructions.append(part.text)
@@ -155,8 +164,8 @@ class InputItems:
             path = f"{where}.parts[{place}]"
             if isinstance(part, Text | Image | FileRef):
                 data = self._losses.continuation(path, part.continuation)
-                fields = {**fields, **_object(data, Keys.ITEM)}
-                entries += self._entry(part, _object(data, Keys.PART), path)
+                fields = {**fields, **_object(data, ResponsesKeys.ITEM)}
+                entries += self._entry(part, _object(data, ResponsesKeys.PART), path)
             else:
                 self._losses.add(path, part.kind, "a system message holds text only")
         if entries:
@@ -189,7 +198,7 @@ class InputItems:
             path = f"{where}.parts[{place}]"
             if isinstance(part, ToolCall):
                 data = self._losses.continuation(path, part.continuation)
-                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, Keys.ITEM), path)
+                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, ResponsesKeys.ITEM), path)
                 if part.executed_by == "provider":
                     self._add_provider_result(part, data, answer, path)
             else:
@@ -206,9 +215,9 @@ class InputItems:
 
     def _add_provider_result(self, call: ToolCall, data: dict[str, Any], answer: "_Answer", where: str) -> None:
         """Add the result of a provider call, if it is an item of its own."""
-        if Keys.ITEM in data:
-            if Keys.OUTPUT in data:
-                answer.append(dict(_object(data, Keys.OUTPUT)), where)
+        if ResponsesKeys.ITEM in data:
+            if ResponsesKeys.OUTPUT in data:
+                answer.append(dict(_object(data, ResponsesKeys.OUTPUT)), where)
         elif call.result is not None:
             result = replace(call.result, tool_call_id=_call_id(call))
             answer.append(_output_item("function_call", result, self._content(result.content, where)), where)
@@ -220,7 +229,7 @@ class InputItems:
 
     def _add_result(self, result: ToolResult, where: str) -> None:
         data = self._losses.continuation(where, result.continuation)
-        output, own = _object(data, Keys.OUTPUT), _object(data, Keys.ITEM)
+        output, own = _object(data, ResponsesKeys.OUTPUT), _object(data, ResponsesKeys.ITEM)
         if output:
             call_field = {"call_id": result.tool_call_id} if output.get("call_id") else {}
             self._append(where, {**output, **call_field})
@@ -246,7 +255,7 @@ class InputItems:
             return json_text(content)
         entries: list[Item] = []
         for part in content:
-            own = _object(self._losses.continuation(where, part.continuation), Keys.PART)
+            own = _object(self._losses.continuation(where, part.continuation), ResponsesKeys.PART)
             entries += self._entry(part, own, where)
         return entries or ""
 
@@ -260,7 +269,7 @@ class _Answer:
         self._losses = losses
         self.repeated: list[Item] = []  # items that came with the id of another one
         self._entries: dict[tuple[int, int], Item] = {}  # keys: the position of the item, and of the text in it
-        self._again: dict[int, object] = {}  # `Keys.AGAIN`, by the position of the item
+        self._again: dict[int, object] = {}  # `ResponsesKeys.AGAIN`, by the position of the item
 
     def append(self, item: Item, where: str) -> None:
         self.items.append(item)
@@ -275,19 +284,19 @@ class _Answer:
         data = self._losses.continuation(where, part.continuation) if isinstance(part, Text) else None
         if isinstance(part, Thinking):
             data = self._losses.thinking(where, part) or {}
-        if data and Keys.ITEM in data:
+        if data and ResponsesKeys.ITEM in data:
             self._add_own(part, data, where)
         elif isinstance(part, Text) and part.text.strip():
             self.append({"role": "assistant", "content": part.text}, where)
 
     def _add_own(self, part: Text | Thinking, data: dict[str, Any], where: str) -> None:
-        fields = _object(data, Keys.ITEM)
+        fields = _object(data, ResponsesKeys.ITEM)
         kind = fields.get("type") or ("message" if isinstance(part, Text) else "reasoning")
         if kind not in ("message", "reasoning"):
             self.append(dict(fields), where)
             return
-        again = data.get(Keys.AGAIN)
-        place = self._place_of(kind, fields.get("id"), again, bool(data.get(Keys.NTH)))
+        again = data.get(ResponsesKeys.AGAIN)
+        place = self._place_of(kind, fields.get("id"), again, bool(data.get(ResponsesKeys.NTH)))
         if place is None:
             place = len(self.items)
             self.append({"type": kind, **({"summary": []} if kind == "reasoning" else _empty_message())}, where)
@@ -296,16 +305,16 @@ class _Answer:
                 self.repeated.append(self.items[place])
         item = self.items[place]
         item.update(item_fields(fields))  # its texts are the parts
-        if Keys.FIELD in data:
-            self._put(place, _list_in(item, data[Keys.FIELD]), data, part.text)
+        if ResponsesKeys.FIELD in data:
+            self._put(place, _list_in(item, data[ResponsesKeys.FIELD]), data, part.text)
 
     def _put(self, place: int, entries: list[Item], data: dict[str, Any], text: str) -> None:
-        key = place, data.get(Keys.NTH, 0)
+        key = place, data.get(ResponsesKeys.NTH, 0)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = {}
             entries.append(entry)
-        entry.update(_object(data, Keys.PART))
+        entry.update(_object(data, ResponsesKeys.PART))
         name = "refusal" if entry.get("type") == "refusal" else "text"
         if text or entry.get("type") in (None, *ENTRY_KINDS):  # an entry of an unknown type may have none
             entry[name] = entry.get(name, "") + text

@@ -1,7 +1,7 @@
 """One item of the Responses API in our terms, for the decoder, the request reader and the encoder.
 
 An item is a JSON object with a `type`. A message or reasoning item contains texts; every other item is a tool call, the
-result of one, or something that only its provider understands. `Keys` has what a part keeps of its item.
+result of one, or something that only its provider understands. `ResponsesKeys` has what a part keeps of its item.
 
 A question whether a tool of an MCP server may be called is a call that the client executes, by answering it. Its name
 is that of the question, so that it never calls a tool of ours that has the name of the server's tool.
@@ -21,8 +21,8 @@ __all__ = [
     "NAME",
     "Item",
     "ItemKind",
-    "Kept",
-    "Keys",
+    "ResponsesContinuation",
+    "ResponsesKeys",
     "arguments_of",
     "executed_by",
     "item_fields",
@@ -38,7 +38,7 @@ __all__ = [
 NAME = "openai-responses"  # also the key of this format's own fields in `ToolSpec.extra`
 
 
-class Keys:
+class ResponsesKeys:
     """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
 
     ITEM = "item"  # the item without what the part represents
@@ -63,8 +63,8 @@ class _KeptEntry(TypedDict, total=False):
     refusal: str
 
 
-class Kept(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `Keys`."""
+class ResponsesContinuation(TypedDict, total=False):
+    """The types of the continuation data that the encoder reads, by `ResponsesKeys`."""
 
     item: _KeptItem
     output: _KeptItem

@@ -25,7 +25,7 @@ from bartack.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, version_of
 from bartack.store.sqlite.witness import clear_note
 
 __all__ = [
-    "FileContent",
+    "ContentWatch",
     "FileIdentity",
     "Synchronous",
     "as_store_error",
@@ -228,7 +228,7 @@ class FileIdentity:
 _LOG_HEADER, _FRAME_HEADER = 32, 24  # bytes of a write-ahead log
 
 
-class FileContent:
+class ContentWatch:
     """Notices when another program has truncated or overwritten the database or its log, in place.
 
     SQLite would not: it has the pages it needs in memory, and keeps adding to the log of a database that is gone. So

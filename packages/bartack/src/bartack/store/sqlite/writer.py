@@ -22,7 +22,7 @@ from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.store.append_only import Tables
 from bartack.store.files import Guard, WriteLock
 from bartack.store.sqlite.file import (
-    FileContent,
+    ContentWatch,
     FileIdentity,
     as_store_error,
     create_file,
@@ -65,16 +65,16 @@ class Writer:
             undo.callback(self._witness.close)
             self._rolled_back = self._witness.damage(self._tables.connection)
             self._guard = Guard.of(path, wait_s) if guarded else None
-            self._content: FileContent | None = None
+            self._content: ContentWatch | None = None
             if self._guard is not None:
                 undo.callback(self._guard.release)
                 self._content = self._read_content(self._guard)
             undo.pop_all()
         self._thread = WriterThread(self._commit, name="bartack-sqlite-writer", limit=limit)
 
-    def _read_content(self, guard: Guard) -> FileContent:
+    def _read_content(self, guard: Guard) -> ContentWatch:
         connection = self._tables.connection
-        content = FileContent(self._path, connection, guard.descriptor)
+        content = ContentWatch(self._path, connection, guard.descriptor)
         if content.is_in_log:
             with self._lock.held(wait_s=self._wait_s):
                 connection.execute("PRAGMA wal_checkpoint(FULL)")
