@@ -30,7 +30,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from lab.pages import fill_section
-from lab.repository import ROOT, TESTS, find_module, import_path
+from lab.repository import ROOT, files_of_tests, find_module, import_path
 from lab.rules import SPEC, citations, parse
 
 MUTANTS = ROOT / "lab" / "mutants.toml"
@@ -83,11 +83,6 @@ def score(cases: Sequence[tuple[Mutant, str]], survivors: Collection[tuple[Mutan
     return "\n".join(lines)
 
 
-def test_files() -> list[Path]:
-    """Every file with tests, or with what they share."""
-    return [path for folder in TESTS for path in sorted(folder.rglob("*.py")) if "node_modules" not in path.parts]
-
-
 def citing_tests() -> Mapping[str, set[str]]:
     """The tests that cite each rule, as pytest node ids.
 
@@ -95,7 +90,7 @@ def citing_tests() -> Mapping[str, set[str]]:
     import the module.
     """
     rules = parse(SPEC.read_text(encoding="utf-8"))
-    sources = {path: path.read_text(encoding="utf-8") for path in test_files()}
+    sources = {path: path.read_text(encoding="utf-8") for path in files_of_tests()}
     citing: dict[str, set[str]] = defaultdict(set)
     for path, source in sources.items():
         if path.name in ("test_spec.py", "test_mutants.py"):

@@ -4,7 +4,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["PACKAGES", "PURE", "PURE_TESTS", "ROOT", "TESTS", "find_module", "find_test", "import_path", "source_files"]
+__all__ = [
+    "PACKAGES",
+    "PURE",
+    "PURE_TESTS",
+    "ROOT",
+    "TESTS",
+    "files_of_tests",
+    "find_module",
+    "find_test",
+    "import_path",
+    "source_files",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {  # by distribution: the folder of its import package
@@ -21,6 +32,14 @@ def source_files() -> Iterator[Path]:
     """Every Python file that is installed with one of the packages."""
     for folder in PACKAGES.values():
         yield from sorted(folder.rglob("*.py"))
+
+
+def files_of_tests() -> Iterator[Path]:
+    """Every file with tests, or with what they share; not what npm installs beside them, which may change meanwhile."""
+    for tests in TESTS:
+        for folder, subfolders, names in os.walk(tests):
+            subfolders[:] = sorted({*subfolders} - {"node_modules", "__pycache__"})
+            yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
 
 
 def find_module(name: str) -> Path:

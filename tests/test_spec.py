@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.repository import PACKAGES, ROOT, TESTS
+from lab.repository import PACKAGES, ROOT, files_of_tests
 from lab.rules import MENTION, SPEC, Citation, Rule, citations, name_form, parse
 
 IMPLEMENTED = {"core", "wire", "store", "agent"}  # scopes whose rules must all be cited
@@ -24,10 +24,10 @@ def rules() -> list[Rule]:
 @pytest.fixture(scope="module")
 def cited(rules: list[Rule]) -> dict[str, str]:
     """Each cited id, with one file that cites it."""
-    files = (path for folder in TESTS for path in sorted(folder.rglob("*.py")) if path != Path(__file__))
     return {
         citation.rule_id: str(path.relative_to(ROOT))
-        for path in files
+        for path in files_of_tests()
+        if path != Path(__file__)
         for citation in citations(path.read_text(encoding="utf-8"), rules)
     }
 

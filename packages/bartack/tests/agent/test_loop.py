@@ -284,7 +284,7 @@ async def test_the_message_of_a_failed_run_has_what_had_arrived() -> None:
 
 
 async def test_a_reused_call_id_is_replaced() -> None:
-    """D-3.8"""
+    """000-6.1, D-3.8"""
     agent, store, _ = make([assistant(call("c1")), assistant(call("c1", city="Rome")), "Done."])
     assert (await agent.run("Go", session=SESSION)).output == "Done."
     await check_session(store)

@@ -97,7 +97,7 @@ async def test_values_that_are_not_deltas_are_rejected() -> None:
 
 
 async def test_a_stream_without_an_end_is_truncated() -> None:
-    """001-4.1.13"""
+    """001-4.1.13, 004-invariants.5"""
     error = await last_error(*stamp(Start("m", "r"), TextDelta("half an ")))
     assert error.error_code is ErrorCode.STREAM_TRUNCATED
     assert error.retryable

@@ -11,6 +11,7 @@ from bartack.nouns.deltas import TOKEN_COUNTS, Usage
 
 
 def test_a_known_model_has_a_context_window_and_prices() -> None:
+    """001-4.1.4"""
     info = model_info("anthropic", "claude-sonnet-4-5", prices="anthropic")
     assert info.context_window == 200_000
     assert info.prices == Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)

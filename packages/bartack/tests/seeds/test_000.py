@@ -9,7 +9,7 @@ from bartack.nouns.deltas import Delta, MessageDelta
 from bartack.nouns.entries import Entry, Fact
 from bartack.nouns.errors import PartValidationError, StreamError
 from bartack.nouns.messages import Message, assistant, stamped, tool_message
-from bartack.nouns.parts import Part, Text, ToolCall, ToolResult
+from bartack.nouns.parts import FileRef, Part, Text, ToolCall, ToolResult
 from bartack.nouns.wire import decode, dump, encode, load, parse
 from bartack.session.tool_state import fold_tools
 from bartack.stream.assembler import MessageAssembler
@@ -148,7 +148,9 @@ def test_a_part_loads_and_dumps_unchanged(kind: str) -> None:
 @pytest.mark.parametrize("data", MORE_PARTS, ids=lambda data: data["kind"])
 def test_the_other_forms_of_a_part_load_and_dump_unchanged(data: dict[str, Any]) -> None:
     """000-3.2.7, 000-3.2.8, 000-3.3.1, 000-3.3.2, 000-3.3.3"""
-    unchanged(Part, data)
+    value = unchanged(Part, data)
+    if isinstance(value, FileRef):
+        assert (value.mime_type, value.size) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,7 @@ def test_a_part_without_a_required_field_is_rejected(kind: str, field: str) -> N
         ("tool_call", "rawArgsText", {}),
         ("tool_result", "toolCallId", 5),
         ("tool_result", "isError", "no"),
+        ("tool_result", "isError", None),
         ("tool_result", "content", 5),
         ("image", "mimeType", None),
         ("image", "data", 5),
@@ -204,6 +207,13 @@ def test_000_3_2_13_the_order_of_parts_is_never_changed() -> None:
     data = {"role": "assistant", "parts": parts}
     assert dump(load(Message, data))["parts"] == parts
     assert [part.kind for part in load(Message, data).parts] == ["text", "thinking", "text", "text"]
+    kinds = ["text", "tool_call", "text", "thinking", "tool_call", "text"]
+    deltas = [
+        delta
+        for number, kind in enumerate(kinds)
+        for delta in (call("{}", f"call_{number}") if kind == "tool_call" else [(kind, {"textDelta": "a"})])
+    ]
+    assert [part.kind for part in assembled(stream(START, *deltas, DONE)).build_final_message().parts] == kinds
 
 
 def test_000_3_2_14_one_message_may_hold_several_calls() -> None:
@@ -249,6 +259,16 @@ def test_000_4_1_a_delta_needs_all_its_stamps(field: str) -> None:
     with pytest.raises(PartValidationError) as caught:
         load(MessageDelta, data)
     assert caught.value.path == f"$.{field}"
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, "1", None])
+def test_000_4_1_seq_is_an_integer(wrong: Any) -> None:
+    with pytest.raises(PartValidationError):
+        load(MessageDelta, {**STAMPS, "seq": wrong, "kind": "text", "payload": DELTAS["text"]})
+    start = load(Delta, {"kind": "start", "payload": DELTAS["start"]})
+    with pytest.raises(StreamError) as caught:
+        MessageAssembler().consume(MessageDelta("run_1", wrong, start, NOON))
+    assert caught.value.rule == "000-5.3"
 
 
 def test_the_decided_fields_load_and_dump_unchanged() -> None:

@@ -14,6 +14,7 @@ from bartack.nouns.deltas import (
     Delta,
     Done,
     Failed,
+    FinishReason,
     MessageDelta,
     Start,
     TextDelta,
@@ -114,6 +115,12 @@ def test_001_3_2_1_the_fields_can_be_read() -> None:
     fields = ("run_id", "status", "last_seq", "parts", "tool_calls_buffer", "usage", "error")
     assert [hasattr(assembler, field) for field in fields] == [True] * 7
     assert {status.value for status in AssemblyStatus} == {"idle", "started", "done", "error"}
+    assert (MessageAssembler().last_seq, assembler.last_seq) == (-1, 1)
+    assert (MessageAssembler().status, assembler.status) == ("idle", "started")
+    failed = Failed(ErrorCode.TIMEOUT)
+    done, broken = fed(START, Usage(1, 2), Done("stop")), fed(START, failed)
+    assert (done.status, done.last_seq, done.usage, done.error) == ("done", 2, Usage(1, 2), None)
+    assert (broken.status, broken.last_seq, broken.usage, broken.error) == ("error", 1, None, failed)
 
 
 def test_001_3_3_1_the_structures_are_those_of_000() -> None:
@@ -205,11 +212,16 @@ def test_001_5_2_3_nothing_is_accepted_before_start() -> None:
 
 
 def test_001_5_2_4_seq_must_increase() -> None:
-    assert refused(fed(START, TextDelta("a")), TextDelta("b"), seq=1) == "000-5.3"
+    assembler = fed(START, TextDelta("a"))
+    assert refused(assembler, TextDelta("b"), seq=1) == "000-5.3"
+    assembler.consume(MessageDelta("run_1", 7, TextDelta("b"), NOON))  # gaps are allowed
+    for seq in (2, 6, 7):
+        assert refused(assembler, TextDelta("c"), seq=seq) == "000-5.3"
 
 
 def test_001_5_2_5_done_is_rejected_while_a_call_is_open() -> None:
-    assert refused(fed(START, CALL), Done("stop")) == "001-5.2.5"
+    for reason in get_args(FinishReason):
+        assert refused(fed(START, CALL), Done(reason)) == "001-5.2.5"
     assert refused(fed(START), ToolCallEnd("call_1")) == "001-5.2.5"
     assert fed(START, CALL, ToolCallEnd("call_1"), Done("stop")).status == "done"
 

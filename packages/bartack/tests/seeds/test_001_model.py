@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -30,6 +30,8 @@ from bartack import (
 from bartack.formats import ModelRequest, encode
 from bartack.formats.repair import repair
 from bartack.models import VENDORS, Model, ModelInfo, ProviderModel, RequestMetadata, Vendor, vendor_named
+from bartack.models.guard import GuardedStream
+from bartack.models.model import StreamingModel
 from bartack.nouns import wire
 from bartack.nouns.config import SpecificTool, ToolSpec
 from bartack.nouns.wire import dump, load
@@ -67,16 +69,17 @@ def sent(client: BytesClient) -> dict[str, Any]:
 
 
 async def test_one_uniform_input_becomes_the_providers_request_and_its_stream_becomes_deltas() -> None:
-    """000-2.1, 000-7.1, 001-1.1, 001-1.2, 001-1.3, 001-4.1.3, 001-4.1.5, 001-4.1.14, 001-6.1, 002-non-goals.3"""
+    """000-2.1, 001-1.1, 001-1.2, 001-1.3, 001-4.1.3, 001-4.1.5, 001-4.1.14, 001-6.1, 002-non-goals.3"""
     client = BytesClient(WHOLE)
-    metadata = RequestMetadata(session_id="s", run_id="r1", trace_id="t")
-    stream = make(client).stream(
+    metadata = RequestMetadata(session_id="session-42", run_id="r1", trace_id="trace-43")
+    model = make(client)
+    stream = model.stream(
         [user("Hello")],
         [LOOK],
         "Be brief.",
         tool_choice="required",
         system_prompt_content=None,
-        invocation_state={},
+        invocation_state={"own": "state-44"},
         request_metadata=metadata,
         temperature=0.5,
     )
@@ -86,6 +89,11 @@ async def test_one_uniform_input_becomes_the_providers_request_and_its_stream_be
     assert (body["temperature"], [tool["name"] for tool in body["tools"]]) == (0.5, ["look"])
     assert body["tool_choice"] == {"type": "any"}
     assert "Be brief." in json.dumps(body["system"])
+    headers = json.dumps(dict(client.requests[0].headers))
+    assert "trace-43" in headers
+    assert "session-42" not in headers + json.dumps(body)
+    assert "state-44" not in headers + json.dumps(body)
+    assert model.request([user("Hello")], invocation_state={"own": 1}).invocation_state == {"own": 1}
     assert all(type(delta) is MessageDelta and delta.run_id == "r1" for delta in deltas)
     assert deltas[0].delta.kind == "start"
     assert deltas[-1].delta.kind == "done"
@@ -130,6 +138,8 @@ def test_a_model_is_made_from_client_config_cache_config_and_error_mapper_withou
     assert model.config == ModelConfig("claude", cache_config=cache)  # completed with defaults
     assert (model.cache_config, model.error_mapper) == (cache, mapper)
     assert client.requests == []
+    plain = ProviderModel(client, config, vendor=vendor_named("anthropic"))
+    assert plain.get_config() == config  # everything else is left to the provider
     required = [
         name
         for name, parameter in inspect.signature(ProviderModel).parameters.items()
@@ -168,13 +178,20 @@ def test_the_config_is_read_and_written() -> None:
     with pytest.raises(PartValidationError):
         model.update_config(max_tokens=-1)
     assert model.get_config() is config
+    model.update_config(top_p=0.9)
+    changed = model.get_config()
+    assert (changed.top_p, changed.temperature, changed.extra) == (0.9, 0.5, {"top_k": 3})
 
 
 def test_a_model_has_five_methods_and_stream_is_the_only_way_to_call_it() -> None:
-    """001-4.1.4, 001-7.1, 004-model.1"""
+    """000-7.1, 001-4.1.4, 001-7.1, 004-model.1"""
     model: Model = make(BytesClient(WHOLE))
     methods = {name for name, value in vars(Model).items() if inspect.isfunction(value) and not name.startswith("_")}
     assert methods == {"stream", "update_config", "get_config", "model_info", "supports"}
+    own = {name for name, value in vars(StreamingModel).items() if inspect.isfunction(value) and name[0] != "_"}
+    assert own - methods == {"request", "respond", "aclose"}  # the halves of `stream`, and its end
+    for call in (StreamingModel.stream, StreamingModel.respond):
+        assert get_type_hints(call)["return"] is GuardedStream
     info = model.model_info()
     assert (info.provider, info.model_id) == ("anthropic", "claude-sonnet-4-5")
     model.update_config(model_id="not-known")
@@ -191,7 +208,7 @@ async def test_a_model_only_sends_requests() -> None:
     await read(make(client).stream([*history, user("last")]))
     texts = [block["text"] for message in sent(client)["messages"] for block in message["content"]]
     assert texts == [*(message.text for message in history), "last"]
-    assert "tools" not in sent(client)
+    assert not {"tools", "system"} & sent(client).keys()
     assert len(client.requests) == 1
 
 
@@ -241,6 +258,8 @@ def test_the_config_of_001_loads_and_dumps_unchanged() -> None:
     config = wire.load(ModelConfig, CONFIG)
     assert (config.model_id, config.max_tokens, config.extra) == ("claude", 100, {"top_k": 3})
     assert wire.dump(config) == CONFIG
+    unset = set(ModelConfig.__struct_fields__) - {"model_id"}
+    assert {getattr(ModelConfig("claude"), name) for name in unset} == {None}
     with pytest.raises(PartValidationError):
         wire.load(CacheConfig, {"strategy": "never"})
 

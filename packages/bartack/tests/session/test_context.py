@@ -586,6 +586,7 @@ def test_system_messages_are_not_summarised() -> None:
 
 @pytest.mark.parametrize("facts", [[], [user("hi")], [system("Be kind."), user("hi")], [calls("a"), result("a", LONG)]])
 def test_an_overflow_with_nothing_to_summarise_fails_the_compaction(facts: list[Fact]) -> None:
+    """004-context-manager.2"""
     updates = update(*facts, overflow=True)
     assert (updates.needs_compaction, updates.error) == (False, ErrorCode.COMPACTION_FAILED)
 

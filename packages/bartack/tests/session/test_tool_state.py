@@ -54,8 +54,9 @@ def test_the_four_states_differ_by_status() -> None:
 
 def test_starting_records_the_start_and_leaves_the_old_state_unchanged() -> None:
     """003-4.2.2, 003-BR-05, 003-BR-07, 003-7.1.2"""
-    running = tool_state.pending_to_running(PENDING, start=T0, title="Weather")
-    assert running == Running(input={"city": "Paris"}, title="Weather", time=ToolTime(start=T0))
+    start = T0 + timedelta(microseconds=123_456)
+    running = tool_state.pending_to_running(PENDING, start=start, title="Weather")
+    assert running == Running(input={"city": "Paris"}, title="Weather", time=ToolTime(start=start))
     assert Pending({"city": "Paris"}, '{"city": "Paris"}') == PENDING
 
 
@@ -65,6 +66,7 @@ def test_completing_sets_output_title_and_end() -> None:
     assert done == COMPLETED
     assert done.time == ToolTime(start=T0, end=T1)
     assert tool_state.running_to_completed(RUNNING, "rain", T1, title="Paris").title == "Paris"
+    assert tool_state.running_to_completed(RUNNING, "  rain\n", T1).output == "  rain\n"
 
 
 def test_completing_keeps_metadata_and_may_add_to_it() -> None:
@@ -286,8 +288,9 @@ def test_a_call_that_has_not_started_is_pending() -> None:
 
 def test_a_pending_call_keeps_invalid_argument_text() -> None:
     """003-BR-06"""
-    broken = ToolCall("c1", "weather", {}, raw_args_text='{"city": "Pa')
-    assert state_after(asked(broken)) == Pending({}, '{"city": "Pa')
+    for text in ('{"city": "Pa', ' {"city": "Pa \n', ""):
+        broken = ToolCall("c1", "weather", {}, raw_args_text=text)
+        assert state_after(asked(broken)) == Pending({}, text)
 
 
 def test_the_fold_follows_start_progress_and_result() -> None:

@@ -71,7 +71,7 @@ def test_an_invalid_input_raises_at_once(arguments: dict[str, Any]) -> None:
 
 
 def test_a_stream_becomes_one_message() -> None:
-    """000-2.2, 001-1.7, 001-7.3, 000-5.7, D-1.4, D-3.4.6, 003-BR-14"""
+    """000-2.2, 001-1.7, 001-7.3, 000-5.7, 002-metadata.3, 002-metadata.4, 002-metadata.5, D-1.4, D-3.4.6, 003-BR-14"""
     assembler = MessageAssembler("r1", message_id="m1")
     deltas: list[Delta] = [
         START,
@@ -118,6 +118,10 @@ def test_adjacent_deltas_of_one_kind_join_and_another_kind_ends_the_part() -> No
         TextDelta("a"), TextDelta("b"), ThinkingDelta("c"), ThinkingDelta("d"), TextDelta("e"), ThinkingDelta("f")
     )
     assert contents(message) == [("text", "ab"), ("thinking", "cd"), ("text", "e"), ("thinking", "f")]
+    call: list[Delta] = [ToolCallStart("c1", "read"), ToolCallEnd("c1")]
+    message = built(TextDelta("a"), *call, TextDelta("b"), TextDelta("c"))
+    assert [part.kind for part in message.parts] == ["text", "tool_call", "text"]
+    assert message.text == "abc"
 
 
 def test_a_new_part_of_the_same_kind_may_begin() -> None:

@@ -86,6 +86,11 @@ def test_schema_of_a_simple_function() -> None:
         },
         description="Weather forecast for a city.",
     )
+    for options in ({"strict": True}, {"defer_loading": True}, {"input_examples": [{"city": "Rome"}]}):
+        spec = tool(**options)(weather.function).spec
+        assert {name: getattr(spec, name) for name in options} == {
+            name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+        }
 
 
 def test_schema_of_a_rich_signature_has_descriptions_and_defaults() -> None:

@@ -117,12 +117,13 @@ def test_a_step_has_a_start_its_content_and_a_finish() -> None:
 
 
 def test_an_unfinished_answer_has_no_step_finish() -> None:
+    """003-7.2.2"""
     (message,) = shown(assistant("partial"))
     assert [part["type"] for part in message["parts"]] == ["step-start", "text"]
 
 
 def test_the_info_of_an_assistant_has_cost_tokens_agent_path_and_times() -> None:
-    """003-3.8.2, 003-3.9.1, 003-3.9.2, 003-3.9.3, 003-BR-12, 003-BR-13"""
+    """003-3.8.2, 003-3.9.1, 003-3.9.2, 003-3.9.3, 003-BR-12, 003-BR-13, 003-BR-14"""
     info = MESSAGES[1]["info"]
     assert info == {
         "role": "assistant",
@@ -447,6 +448,12 @@ def test_an_answer_shows_the_directory_of_the_runtime() -> None:
     assert answer["info"]["path"] == {"cwd": "src", "root": "."}
     (answer,) = shown_answers(RuntimeInit(runtime="remote", data={"host": "h"}), assistant("x"))
     assert "path" not in answer["info"]
+
+
+def test_an_answer_without_an_agent_shows_that_of_its_run() -> None:
+    """003-3.8.2"""
+    first, second = shown_answers(RunStarted(agent="mine"), assistant("x"), assistant("y", meta=Meta(agent="other")))
+    assert (first["info"]["agent"], second["info"]["agent"]) == ("mine", "other")
 
 
 def shown_answers(*facts: Fact) -> list[dict[str, Any]]:

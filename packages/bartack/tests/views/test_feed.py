@@ -20,8 +20,8 @@ from bartack import (
     user,
 )
 from bartack.environment import Environment
-from bartack.nouns.entries import RunStarted, SessionHeader, StreamFailed, ToolProgress
-from bartack.nouns.messages import stamped
+from bartack.nouns.entries import Fact, RunStarted, SessionHeader, StreamFailed, ToolProgress
+from bartack.nouns.messages import Koding, stamped
 from bartack.nouns.wire import dump
 from bartack.store.session_store import next_entries
 from bartack.views import feed
@@ -62,9 +62,9 @@ def test_an_answer_has_its_time_cost_duration_and_response_id() -> None:
 
 def test_every_stamped_message_has_a_unique_uuid() -> None:
     """002-metadata.1"""
-    environment = Environment()
-    messages_made = [stamped(user("hi"), id=environment.new_id(), timestamp=environment.now()) for _ in range(100)]
-    ids = {message.id for message in messages_made}
+    facts: list[Fact] = [SessionHeader(), *(user("hi") for _ in range(100))]
+    entries = next_entries("s", None, facts, Environment(), run_id="run")
+    ids = {message["id"] for message in messages(feed.dump(entries))}
     assert len(ids) == 100
     assert {UUID(str(id)).version for id in ids} == {7}
 
@@ -85,6 +85,8 @@ def test_a_koding_request_is_marked_and_keeps_its_context() -> None:
     """002-options.1, 002-options.2, 002-options.3, D-1.6"""
     assert SHOWN[1]["options"] == {"is_koding_request": True, "koding_context": "src/a.py"}
     assert "options" not in SHOWN[0]
+    (without_context,) = messages(feed.dump(chain(user("Fix it.", meta=Meta(koding=Koding())))))
+    assert without_context["options"] == {"is_koding_request": True}
 
 
 def test_progress_appears_between_messages() -> None:

@@ -194,10 +194,12 @@ def test_with_parts_is_built_part_by_part_in_order() -> None:
 def test_a_part_of_another_message_is_rejected_and_not_added(part: DocumentPart, rule: str) -> None:
     """003-BR-02, 003-6.1.1"""
     builder = part_validator.WithPartsBuilder(UserInfo(id=MESSAGE_ID, time=MessageTime(created=NOW))).add(TEXT)
+    other = msgspec.structs.replace(TEXT, id="p8")
+    builder.add(other)
     with pytest.raises(PartValidationError) as caught:
         builder.add(part)
-    assert (caught.value.path, caught.value.rule) == ("$.parts[1]", rule)
-    assert builder.build().parts == (TEXT,)
+    assert (caught.value.path, caught.value.rule) == ("$.parts[2]", rule)
+    assert builder.build().parts == (TEXT, other)
 
 
 def test_an_invalid_part_is_rejected_with_its_path() -> None:

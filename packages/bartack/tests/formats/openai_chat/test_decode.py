@@ -9,7 +9,7 @@ import pytest
 from bartack.formats import emitter
 from bartack.formats.openai_chat import calls
 from bartack.formats.openai_chat.decode import OpenAIChat
-from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
+from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall
@@ -647,10 +647,12 @@ def test_a_message_that_is_not_of_the_format_is_malformed() -> None:
 # -- usage
 
 
-def test_usage_after_the_finish_reason_comes_before_done() -> None:
+@pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
+def test_usage_after_the_finish_reason_comes_before_done(reason: FinishReason) -> None:
     """D-3.4.4."""
     late = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}
-    assert deltas_of(say("x"), STOP, late)[-2:] == [Usage(3, 2), Done("stop", raw_finish_reason="stop")]
+    end = Done(reason, raw_finish_reason=reason)
+    assert deltas_of(say("x"), chunk(finish=reason), late)[-2:] == [Usage(3, 2), end]
 
 
 @pytest.mark.parametrize(
