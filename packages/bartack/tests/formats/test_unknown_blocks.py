@@ -327,3 +327,67 @@ def test_pieces_of_content_go_back_in_their_places() -> None:
     encoded = sent_back("openai-chat", stream, "mistral-large", provider="mistral")
     assert encoded.body["messages"][1] == {"role": "assistant", "content": content}
     assert encoded.report.losses == ()
+
+
+# -- Gemini's Interactions
+
+
+def interaction(*steps: tuple[Json, list[Json]]) -> list[Json]:
+    events: list[Json] = [{"event_type": "interaction.created", "interaction": {"id": "i", "model": "gemini-3-pro"}}]
+    for index, (step, deltas) in enumerate(steps):
+        events.append({"event_type": "step.start", "index": index, "step": step})
+        events += [{"event_type": "step.delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"event_type": "step.stop", "index": index})
+    return [*events, {"event_type": "interaction.completed", "interaction": {"status": "completed"}}]
+
+
+OUTPUT: tuple[Json, list[Json]] = ({"type": "model_output"}, [{"type": "text", "text": "Hello"}])
+HELLO = {"type": "model_output", "content": [{"type": "text", "text": "Hello"}]}
+
+
+@pytest.mark.parametrize(
+    ("step", "deltas", "expected"),
+    [
+        (
+            {"type": "hologram", "x": 1},
+            [{"type": "rays", "data": "a"}, {"type": "rays", "data": "b"}],
+            [{"type": "hologram", "x": 1, "data": "ab"}, HELLO],
+        ),
+        (
+            {"type": "function_result", "call_id": "q", "result": 1},
+            [],
+            [{"type": "function_result", "call_id": "q", "result": 1}, HELLO],
+        ),
+        (
+            {"type": "thought", "depth": 2},
+            [{"type": "thought_signature", "signature": "s"}],
+            [{"type": "thought", "depth": 2, "signature": "s"}, HELLO],
+        ),
+        (
+            {"type": "model_output"},
+            [{"type": "hologram", "x": 1}],
+            [{"type": "model_output", "content": [{"type": "hologram", "x": 1}, {"type": "text", "text": "Hello"}]}],
+        ),
+    ],
+)
+def test_steps_of_an_interaction(step: Json, deltas: list[Json], expected: list[Json]) -> None:
+    encoded = sent_back("gemini-interactions", interaction((step, deltas), OUTPUT), "gemini-3-pro")
+    assert encoded.body["input"][1:-1] == expected
+    assert encoded.report.losses == ()
+
+
+def test_an_unknown_step_that_is_too_deep_ends_the_stream() -> None:
+    deep: Json = {}
+    for _ in range(200):
+        deep = {"a": deep}
+    stream = interaction(({"type": "hologram"}, [{"type": "rays", "deep": deep}]), OUTPUT)
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in stream).encode()
+    assert isinstance(decoded(decoder("gemini-interactions"), body)[-1], Failed)
+
+
+def test_annotations_of_no_text_are_reported() -> None:
+    output = {"type": "model_output", "content": [{"type": "text", "annotations": [{"url": "u"}]}]}
+    encoded = sent_back(
+        "gemini-interactions", interaction((output, []), ({"type": "url_context_call"}, [])), "gemini-3"
+    )
+    assert [(loss.where, loss.what) for loss in encoded.report.losses] == [("messages[1].parts[0]", "annotations")]

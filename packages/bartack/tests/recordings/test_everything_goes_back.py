@@ -2,7 +2,8 @@
 
 A recorded request is read, stored as JSON, loaded, repaired and encoded; each value in its messages has to be in the
 new one. A recorded answer is decoded, stored, loaded, repaired and encoded; everything that the encoder alone would
-write, which the tests of each format compare with the recording block by block, has to be in the request.
+write has to be in the request. Where a format has blocks, these are also joined from the recording without the decoder,
+and each of them has to be in the request as it is, or the report has to name the part that it became.
 """
 
 import json
@@ -23,6 +24,7 @@ from bartack.nouns.messages import Message, user
 from bartack.nouns.wire import dump, load
 from tests.recordings.agreement import assembler_of, decoded
 from tests.recordings.plain import case_dirs, load_case
+from tests.recordings.raw_answers import BLOCKS, raw_blocks
 
 CHAT = ("openai", "groq", "mistral", "deepseek", "openrouter", "xai", "zai", "cerebras", "openai-compat")
 READABLE = {
@@ -120,3 +122,58 @@ def test_every_block_of_a_recorded_answer_goes_back(api: str, recordings: Path) 
         assert_complete(case_dir.name, alone[key], encode(format, request))
         checked += 1
     assert checked
+
+
+RAW = {api: format for api, format in ANSWERS.items() if format in BLOCKS}
+# What is the same without it: our bodies leave it out.
+IMPLIED: dict[str, Any] = {
+    "args": {},
+    "citations": [],
+    "annotations": [],
+    "logprobs": [],
+    "summary": [],
+    "content": None,
+    "thoughtSignature": "",
+}
+
+
+@pytest.mark.parametrize("api", RAW)
+def test_every_block_as_the_provider_sent_it_goes_back(api: str, recordings: Path) -> None:
+    format, provider, checked = RAW[api], api, 0
+    for case_dir in case_dirs(api):
+        case = load_case(case_dir)
+        framing: FramingName | None = "lines" if case.file == "response.chunks.jsonl" else sniff(case.body)
+        assembler = assembler_of(decoded(decoder(format, framing=framing, provider=provider), case.body))
+        try:
+            answer = assembler.build_final_message()
+        except BartackError:
+            continue
+        answer = load(Message, json.loads(json.dumps(dump(answer))))
+        model = answer.meta.model.model if answer.meta is not None and answer.meta.model is not None else ""
+        request = ModelRequest((user("Hi"), answer, user("Go on")), config=ModelConfig(model or "m"), provider=provider)
+        encoded = encode(format, request, rules=with_any_id(format, request))
+        sent = [plain(block) for block in blocks_in(encoded.body)]
+        missing = [block for block in map(plain, raw_blocks(format, case)) if block not in sent]
+        reported = {loss.where for loss in encoded.report.losses if ".parts[" in loss.where}
+        assert len(missing) <= len(reported), f"{case_dir.name}: {missing[0]}"
+        checked += 1
+    assert checked
+
+
+def blocks_in(body: dict[str, Any]) -> Iterator[Any]:
+    """The items of a request, and the blocks of its turns."""
+    for turn in next(body[key] for key in ("messages", "input", "contents") if key in body):
+        yield turn
+        yield from turn.get("content") or turn.get("parts") or []
+
+
+def plain(value: Any) -> Any:
+    """The value without what it implies; argument text is JSON."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {name: plain(item) for name, item in value.items() if IMPLIED.get(name, ...) != item and item is not None}
+    if isinstance(fields.get("arguments"), str):
+        fields["arguments"] = json.loads(fields["arguments"] or "{}")
+    return fields

@@ -10,6 +10,7 @@ How steps become parts:
 - `function_call` is a call for the client.
 - Every other `..._call` is executed by Google and stays open until the `..._result` with its `call_id` arrives. Both
   steps are kept whole, since both have to be sent back (recordings/gemini-interactions/ai--google-search--0-7f6a23).
+- A step or a piece of output of an unknown kind is an empty text that carries it.
 
 Recorded streams never interleave steps. If steps do overlap, what begins inside a text or thought waits for its end, so
 that no part is split.
@@ -21,7 +22,7 @@ from typing import Any, ClassVar, TypedDict
 import msgspec
 
 from bartack.formats.body_values import text_of
-from bartack.formats.decoder import Decoder
+from bartack.formats.decoder import Decoder, joined_pieces
 from bartack.formats.framing import Frame
 from bartack.formats.gemini import gemini_usage, generated_media, media_tool, refuse
 from bartack.nouns.deltas import FinishReason
@@ -33,14 +34,15 @@ __all__ = ["MEDIA", "GeminiInteractions", "InteractionsContinuation", "Interacti
 
 _FINISH: dict[str, FinishReason] = {"completed": "stop", "requires_action": "tool_calls", "incomplete": "length"}
 MEDIA = frozenset(("image", "audio", "video", "document"))
+_THOUGHT = frozenset(("type", "summary", "signature"))
 _IMPLIED = {"text": "model_output", "thought_summary": "thought", "thought_signature": "thought"}
 
 
 class InteractionsKeys:
     """Keys of the continuation data that the encoder reads."""
 
-    CONTENT = "content"  # a generated image or file, without its data
-    STEP = "step"  # a call that Google executed, whole
+    CONTENT = "content"  # a generated image or file, without its data; a piece of output of an unknown kind
+    STEP = "step"  # a call that Google executed, whole; a step of an unknown kind
     RESULT_STEP = "resultStep"  # its result, whole
 
 
@@ -92,7 +94,7 @@ class InteractionsEvent(msgspec.Struct, gc=False):
 class _Step:
     """A step that has begun, with everything its deltas added to it."""
 
-    __slots__ = ("annotations", "has_arguments", "is_new", "key", "kind", "value")
+    __slots__ = ("annotations", "has_arguments", "is_new", "key", "kind", "pieces", "value")
 
     def __init__(self, value: dict[str, Any], key: int) -> None:
         self.kind = text_of(value, "type")
@@ -101,6 +103,7 @@ class _Step:
         self.is_new = True  # no part of it has been emitted yet
         self.has_arguments = False
         self.annotations: list[Any] = []
+        self.pieces: list[dict[str, Any]] = []  # the deltas of a step of an unknown kind
 
     @property
     def is_written(self) -> bool:
@@ -243,6 +246,12 @@ class GeminiInteractions(Decoder):
             waiting, self._waiting = self._waiting, []
             for event, frame in waiting:
                 _EVENTS[event.event_type or frame.event](self, event, frame)
+        else:
+            self._carry({Keys.STEP: {**joined_pieces([step.value, *step.pieces]), "type": step.kind}})
+
+    def _carry(self, data: dict[str, Any]) -> None:
+        """Emit an empty text that keeps what is unknown here at its position."""
+        self.out.text("", new_part=True, continuation=data)
 
     def _stop_all(self) -> None:
         """End the steps that have no `step.stop`."""
@@ -273,6 +282,8 @@ class GeminiInteractions(Decoder):
         """Read what a text or thought has from the start."""
         value = step.value
         if step.kind == "thought":
+            fields = {name: item for name, item in value.items() if name not in _THOUGHT and item is not None}
+            self._emit_thought(step, "", fields)
             for item in _dicts(value.get("summary")):
                 self._emit_thought(step, text_of(item, "text"), {})
             self._read_signature(step, value)
@@ -310,6 +321,10 @@ class GeminiInteractions(Decoder):
             step.is_new = False
         elif kind in MEDIA:
             self._read_media(step, kind, item)
+        elif kind not in ("", "text") and step.kind == "model_output" and self._pending.can_keep(item):
+            self._carry({Keys.CONTENT: item})
+            step.is_new = True  # text after it is another part
+            self._has_text = False
 
     def _read_media(self, step: _Step, kind: str, item: dict[str, Any]) -> None:
         content = generated_media(
@@ -345,10 +360,14 @@ class GeminiInteractions(Decoder):
 
     def _merge(self, step: _Step, delta: dict[str, Any], frame: Frame) -> None:
         """Merge a delta into a step that is needed whole; an empty value does not replace another."""
-        if self._pending.can_keep(delta):
+        if not self._pending.can_keep(delta):
+            return
+        self._pending.hold(len(frame.data))
+        if not step.kind.endswith(("_call", "_result")):
+            step.pieces.append({name: value for name, value in delta.items() if name != "type"})
+        else:
             step.value = {**step.value, **{key: item for key, item in delta.items() if item or key not in step.value}}
             step.value["type"] = step.kind
-            self._pending.hold(len(frame.data))
 
     def _open_provider_call(self, step: _Step) -> None:
         value = step.value
@@ -369,8 +388,9 @@ class GeminiInteractions(Decoder):
         call_id = text_of(value, "call_id")
         key = self._running.pop(call_id, None)
         if key is None:
-            if step.kind == "function_result":
-                return  # a Google agent ran this function itself (not recorded)
+            if step.kind == "function_result":  # a Google agent ran this function itself (not recorded)
+                self._carry({Keys.STEP: value})
+                return
             key = step.key
             name = text_of(value, "name") or step.kind.removesuffix("_result")
             self.out.open_call(key, name, provider_id=call_id or None, executed_by="provider")
