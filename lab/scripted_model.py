@@ -151,7 +151,7 @@ def _responses(answer: Json, number: int, model: str) -> Events:
         items.append({**message, "content": content})
     for id, name, arguments in _calls(answer, number):
         call = {"type": "function_call", "name": name, "arguments": json.dumps(arguments), "call_id": id}
-        items.append({"id": f"fc_{id}", **call})
+        items.append({"id": f"fc_{id}", "status": "completed", **call})
     response: Json = {"id": f"resp_{number}", "object": "response", "status": "in_progress", "model": model}
     yield "response.created", {"type": "response.created", "response": {**response, "output": []}}
     for index, item in enumerate(items):

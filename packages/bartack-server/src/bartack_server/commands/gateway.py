@@ -28,6 +28,7 @@ from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
 from bartack_server.gateway.app import GatewayApp
 from bartack_server.gateway.check import CHECKED, check_program
+from bartack_server.gateway.drafts import drafts_folder
 from bartack_server.gateway.keys import Budget, GatewayKey, add_key, all_keys, digest_of, new_secret, revoke_key
 from bartack_server.gateway.programs import PROGRAMS, settings_for
 from bartack_server.gateway.request_log import RequestLog, log_lines
@@ -130,7 +131,9 @@ async def _serve(
     origins = address.origins(listener.getsockname()[1])
     async with opened_store(store_address) as store:
         secret = None if await all_keys(store) else await _add(store, "default")
-        application = GatewayApp(upstreams, store, Hosts(origins), RequestLog(_log_path()), agents)
+        application = GatewayApp(
+            upstreams, store, Hosts(origins), RequestLog(_log_path()), agents, drafts=drafts_folder(at)
+        )
 
         def ready() -> None:
             note(f"bartack {version('bartack')} · {store_address.display}", is_dim=True)

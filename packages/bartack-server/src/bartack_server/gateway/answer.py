@@ -33,20 +33,20 @@ from bartack.formats.client_details import without_client_details
 from bartack.formats.stop_sequences import StopSequences
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import ModelConfig
-from bartack.nouns.deltas import Failed, MessageDelta, Start, Usage
-from bartack.nouns.entries import Fact, StreamFailed
+from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start, Usage
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.logs import logger
-from bartack.nouns.messages import Message, Meta
+from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.nouns.tables import AssemblyStatus
 from bartack.session.context.tokens import message_tokens, tool_tokens
 from bartack.stream.assembler import MessageAssembler
 from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRequest, error_in, failure_of
+from bartack_server.gateway.drafts import Draft
 from bartack_server.gateway.envelopes import Envelopes, SealedAnswer, has_envelope
 from bartack_server.gateway.outbox import Outbox
 from bartack_server.gateway.pass_through import PassThrough, can_pass_through, passed_call
-from bartack_server.gateway.recording import ConversationRecord
+from bartack_server.gateway.recording import ConversationRecord, answer_fact
 from bartack_server.gateway.upstreams import MAX_ATTEMPTS, Upstream, error_for_client, may_fail_over
 from bartack_server.web.event_stream import disconnected
 
@@ -94,6 +94,7 @@ class GatewayAnswer(Response):
         *,
         envelopes: Envelopes,
         conversation: ConversationRecord | None = None,
+        draft: Draft | None = None,
         session_id: str | None = None,
         reserve: Callable[[Upstream, ModelRequest], Awaitable[None]] = _nothing,
         on_end: Callable[[RequestOutcome], Awaitable[None]] = _nothing,
@@ -113,6 +114,7 @@ class GatewayAnswer(Response):
         self._envelopes = envelopes
         self._sealed: SealedAnswer | None = None  # if the upstream speaks another format
         self._conversation = conversation
+        self._draft = None if conversation is None else draft
         self._session_id = session_id
         self._reserve = reserve
         self._on_end = on_end
@@ -169,25 +171,18 @@ class GatewayAnswer(Response):
         error = self.outcome.error
         if error is None and assembler.status is not AssemblyStatus.DONE:
             error = Failed(ErrorCode.CANCELLED, "The client disconnected.")
-        message = assembler.snapshot()
-        meta = message.meta or Meta()
-        if self._response_id is not None and self._relay is None:
-            meta = replace(meta, response_id=self._response_id)
-        fact: Fact = replace(message, meta=meta)
-        if error is not None:
-            fact = StreamFailed(
-                error=error,
-                parts=assembler.parts,
-                usage=assembler.usage,
-                model=meta.model,
-                response_id=meta.response_id,
-                duration_ms=round(self.outcome.duration_s * 1000),
-            )
+        response_id = self._response_id if self._relay is None else None
+        fact = answer_fact(assembler, error, response_id, round(self.outcome.duration_s * 1000))
         self.outcome.session_id = self._conversation.session_id
         try:
             await self._conversation.end(fact)
         except StoreError as failure:  # the client has its answer
             _log.error("A conversation could not be stored: %s", failure)
+            if self._draft is not None:
+                self._draft.close()
+        else:
+            if self._draft is not None:
+                self._draft.delete()
 
     async def _send(self, send: Send, pump: "asyncio.Future[None]") -> None:
         if self._request.streams:
@@ -199,10 +194,24 @@ class GatewayAnswer(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         else:
             status, body = self._whole()
+            await self._keep()
             await send(
                 {"type": "http.response.start", "status": status, "headers": self._raw_headers("application/json")}
             )
             await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _keep(self) -> None:
+        """Write the deltas of the bytes that are sent next to the draft, once their history is stored."""
+        draft, conversation = self._draft, self._conversation
+        if draft is None or conversation is None or draft.is_empty:
+            return
+        try:
+            session_id, parent_id = await conversation.place()
+            draft.flush(session_id, parent_id, self._response_id if self._relay is None else None)
+        except (StoreError, OSError) as error:  # the answer is worth more than its record
+            _log.error("An answer in progress could not be stored: %s", error)
+            draft.delete()
+            self._draft = None
 
     async def _send_stream(self, send: Send) -> None:
         delay_s = _HEAD_DELAY_S
@@ -213,6 +222,7 @@ class GatewayAnswer(Response):
                 body = self._writer.keep_alive()
             if body is None:
                 return
+            await self._keep()
             if not self._is_committed:
                 self._is_committed = True
                 delay_s = _BEAT_S
@@ -283,14 +293,18 @@ class GatewayAnswer(Response):
 
     async def _attempt(self, upstream: Upstream, started_s: float) -> Failed | None:
         """Let an upstream answer; returns how it failed."""
+        if self._draft is not None:
+            self._draft.restart()
         stream = await self._call(upstream)
-        relay = self._relay
+        relay, draft = self._relay, self._draft
         assembler = self._assembler = MessageAssembler(guarded=True)
         preamble: list[MessageDelta] = []  # what comes before the first content
         async with aclosing(stream) as deltas:  # type: ignore[type-var]
             async for stamped in deltas:
                 delta = stamped.delta
                 assembler.consume(stamped)
+                if draft is not None and relay is None:
+                    draft.add((delta,))
                 if type(delta) is Usage:
                     self.outcome.usage = delta
                 if type(delta) is Failed:
@@ -355,10 +369,16 @@ class GatewayAnswer(Response):
         if is_passed:
             assert isinstance(model, ProviderModel)
             self._relay = PassThrough(request.format, self._outbox)
-            return model.send(passed_call(request, model_request, model), observe=self._relay.observe)
+            return model.send(passed_call(request, model_request, model), observe=self._observe)
         call = model.encode(model_request)
         self.outcome.report = LossReport((*details, *call.report.losses))
         return self._with_stops(model.send(call), stops) if stops else model.send(call)
+
+    def _observe(self, chunk: bytes, deltas: Sequence[Delta]) -> None:
+        assert self._relay is not None
+        if self._draft is not None:
+            self._draft.add(deltas)
+        self._relay.observe(chunk, deltas)
 
     async def _with_stops(
         self, stream: AsyncIterator[MessageDelta], sequences: Sequence[str]

@@ -28,6 +28,7 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 from bartack.store import open_store
+from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
 from bartack_server.gateway import listings
 from bartack_server.gateway.accounts import Accounts, Reservation
@@ -45,6 +46,7 @@ from bartack_server.gateway.client_requests import (
     failure_of,
     presented_keys,
 )
+from bartack_server.gateway.drafts import Drafts, drafts_folder
 from bartack_server.gateway.envelopes import Envelopes, envelope_key
 from bartack_server.gateway.keys import GatewayKey, KeyRing
 from bartack_server.gateway.pass_through import can_pass_through
@@ -100,11 +102,16 @@ class GatewayApp(Starlette):
         hosts: Hosts,
         log: RequestLog | None = None,
         agents: Mapping[str, Agent[Any, Any]] = MappingProxyType({}),
+        *,
+        drafts: Path | None = None,
     ) -> None:
+        """`drafts` is the folder for answers in progress (see `bartack_server.gateway.drafts`)."""
         self._upstreams = upstreams
         self._store_at = store
         self._log = log
         self._agents = agents
+        self._drafts_at = drafts
+        self._drafts: Drafts | None = None
         self._keys = KeyRing()
         self._refusals = RateLimit(20, 0.2)  # wrong keys, by address
         self._closing = asyncio.Event()
@@ -118,6 +125,9 @@ class GatewayApp(Starlette):
         store = await open_store(address) if address is None or isinstance(address, str | Path) else address
         self._environment = store.environment
         self._recorder = Recorder(store)
+        if self._drafts_at is not None:
+            self._drafts = Drafts(self._drafts_at, store)
+            await self._drafts.recover()
         for name, agent in self._agents.items():
             self._upstreams.add(f"agent:{name}", AgentModel(f"agent:{name}", agent.with_store(store)))
         self._accounts = Accounts(store)
@@ -199,6 +209,7 @@ class GatewayApp(Starlette):
             self._closing,
             envelopes=self._envelopes,
             conversation=None if is_agent else self._recorder.conversation(key, parsed),
+            draft=None if self._drafts is None else self._drafts.new(),
             session_id=session_id_for(key, f"agent {name}") if is_agent and name is not None else None,
             reserve=bill.reserve,
             on_end=end,
@@ -302,4 +313,5 @@ def gateway(
 
     Raises `BartackError` for a model that cannot be created.
     """
-    return GatewayApp(Upstreams(models, default=default), store, Hosts(hosts), log, agents)
+    drafts = drafts_folder(StoreAddress.parse(store)) if store is None or isinstance(store, str | Path) else None
+    return GatewayApp(Upstreams(models, default=default), store, Hosts(hosts), log, agents, drafts=drafts)

@@ -23,18 +23,22 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from bartack.nouns.entries import Entry, Fact, Redaction, SessionHeader
+from msgspec.structs import replace
+
+from bartack.nouns.deltas import Failed
+from bartack.nouns.entries import Entry, Fact, Redaction, SessionHeader, StreamFailed
 from bartack.nouns.errors import Conflict, NotFound
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, Meta
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
 from bartack.nouns.requests import ModelRequest
 from bartack.session.title import title_from
 from bartack.store.requests import redact
 from bartack.store.session_store import SessionStore, next_entries
+from bartack.stream.assembler import MessageAssembler
 from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.keys import GatewayKey
 
-__all__ = ["ConversationRecord", "Recorder", "StoredResponse", "session_id_for"]
+__all__ = ["ConversationRecord", "Recorder", "StoredResponse", "answer_fact", "append_after", "session_id_for"]
 
 ORIGIN = "gateway"
 _MAX_SESSIONS = 1000  # whose places are kept in memory
@@ -167,11 +171,16 @@ class ConversationRecord:
         unique = self._recorder.store.environment.new_id().replace("-", "")
         return f"{_RESPONSE}{self.session_id.removeprefix(f'{ORIGIN}-')}{unique}"
 
+    async def place(self) -> tuple[str, str]:
+        """The session, and its entry that the answer follows, once the history is stored. Raises `StoreError`."""
+        assert self._beginning is not None, "begin() comes first"
+        parent_id = await asyncio.shield(self._beginning)
+        return self.session_id, parent_id
+
     async def end(self, fact: Fact) -> None:
         """Store the answer, or how it failed. Raises `StoreError`."""
         if self._beginning is not None:
-            parent_id = await self._beginning
-            await self._append([fact], parent_id)
+            await append_after(self._recorder.store, self.session_id, [fact], await self._beginning)
 
     async def _store_history(self, messages: Sequence[Message], first: str, own_id: str, *, is_side: bool) -> str:
         places = await self._recorder.places(self.session_id, self._header(messages, is_side=is_side))
@@ -198,21 +207,9 @@ class ConversationRecord:
             parent_id = places.entry_ids[chain]
             count += 1
         if count < len(messages):
-            parent_id = await self._append(messages[count:], parent_id)
+            parent_id = await append_after(self._recorder.store, self.session_id, messages[count:], parent_id)
             await places.update(self._recorder.store, self.session_id)
         return parent_id
-
-    async def _append(self, facts: Sequence[Fact], parent_id: str) -> str:
-        """Append facts after this entry, whatever others append meanwhile; returns the id of the last one."""
-        store = self._recorder.store
-        while True:
-            tail = await store.tail_of(self.session_id)
-            entries = next_entries(self.session_id, tail, facts, store.environment, parent_id=parent_id)
-            try:
-                return (await store.append(self.session_id, entries, tail.entry_id)).entry_id
-            except Conflict as conflict:
-                if conflict.tail in (None, tail.entry_id):  # not because of others
-                    raise
 
     def _header(self, messages: Sequence[Message], *, is_side: bool) -> SessionHeader:
         texts = [text.strip() for message in messages if message.role == "user" for text in _texts(message)]
@@ -225,6 +222,38 @@ class ConversationRecord:
             "sideCall": is_side,
         }
         return SessionHeader(title=title_from(text), metadata=metadata)
+
+
+async def append_after(store: SessionStore, session_id: str, facts: Sequence[Fact], parent_id: str) -> str:
+    """Append facts after this entry, whatever others append meanwhile; returns the id of the last one."""
+    while True:
+        tail = await store.tail_of(session_id)
+        entries = next_entries(session_id, tail, facts, store.environment, parent_id=parent_id)
+        try:
+            return (await store.append(session_id, entries, tail.entry_id)).entry_id
+        except Conflict as conflict:
+            if conflict.tail in (None, tail.entry_id):  # not because of others
+                raise
+
+
+def answer_fact(
+    assembler: MessageAssembler, error: Failed | None, response_id: str | None, duration_ms: int | None = None
+) -> Fact:
+    """An answer as its session has it. `response_id` replaces that of the upstream."""
+    message = assembler.snapshot()
+    meta = message.meta or Meta()
+    if response_id is not None:
+        meta = replace(meta, response_id=response_id)
+    if error is None:
+        return replace(message, meta=meta)
+    return StreamFailed(
+        error=error,
+        parts=assembler.parts,
+        usage=assembler.usage,
+        model=meta.model,
+        response_id=meta.response_id,
+        duration_ms=duration_ms,
+    )
 
 
 def session_id_for(key: GatewayKey, name: str) -> str:
