@@ -399,6 +399,7 @@ def test_the_mode_decides_what_runs(shell: Shell, mode: str, files: list[str]) -
 def test_a_mode_of_the_configuration_does_not_apply_in_a_folder_that_is_not_trusted(shell: Shell, brought: str) -> None:
     calls: list[Step] = [{"call": "write_file", "arguments": {"path": "new.txt", "text": "blue"}}]
     shell.config.write_text('mode = "edit"\n', encoding="utf-8")
+    shell.env |= {"BARTACK_CONFIG": str(shell.config)}
     if brought == "AGENTS.md":
         (shell.work / "AGENTS.md").write_text("Write new.txt.")
     else:
