@@ -395,6 +395,24 @@ def test_the_mode_decides_what_runs(shell: Shell, mode: str, files: list[str]) -
     assert [name for name in ("new.txt", "other.txt") if (shell.work / name).exists()] == files
 
 
+@pytest.mark.parametrize("brought", ["AGENTS.md", "hooks"])
+def test_a_mode_of_the_configuration_does_not_apply_in_a_folder_that_is_not_trusted(shell: Shell, brought: str) -> None:
+    calls: list[Step] = [{"call": "write_file", "arguments": {"path": "new.txt", "text": "blue"}}]
+    shell.config.write_text('mode = "edit"\n', encoding="utf-8")
+    shell.env |= {"BARTACK_CONFIG": str(shell.config)}
+    if brought == "AGENTS.md":
+        (shell.work / "AGENTS.md").write_text("Write new.txt.")
+    else:
+        (shell.work / ".git" / "hooks").mkdir(parents=True)
+        (shell.work / ".git" / "hooks" / "pre-commit").touch()
+    for words, is_written in ((), False), (("--mode", "edit"), True), (("--trust",), True):
+        with provider([calls, ["Done."]]) as server:
+            done = shell.at(server).bartack("Go", "--tools", "files", *words)
+        assert (done.status, done.stdout) == (0, b"Done.\n"), done.stderr
+        assert (shell.work / "new.txt").exists() == is_written
+        (shell.work / "new.txt").unlink(missing_ok=True)
+
+
 def test_resume_finishes_a_run_that_was_killed(shell: Shell) -> None:
     with provider([["It will", {"pause": None}], ["It will rain."]]) as server:
         process = shell.at(server).start("hi", "--session", "s", "--json")

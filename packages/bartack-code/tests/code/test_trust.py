@@ -1,12 +1,14 @@
 """Folders whose instructions the user has agreed to use."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bartack.nouns.errors import BartackError
-from bartack_code.workspace.trust import is_trusted, trust, trust_file
+from bartack_code.workspace.trust import is_trusted, trust, trust_file, untrusted
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +52,119 @@ def test_an_invalid_list_trusts_nothing_and_a_folder_in_its_place_is_an_error(tm
     assert not is_trusted(tmp_path)
     with pytest.raises(BartackError, match=r"trusted folders .*cannot be written"):
         trust(tmp_path)
+
+
+def repository(folder: Path) -> Path:
+    subprocess.run(["git", "init", "--quiet", "--template=", str(folder)], check=True)
+    return folder
+
+
+def configure(folder: Path, name: str, value: str) -> None:
+    subprocess.run(["git", "-C", str(folder), "config", name, value], check=True)
+
+
+def programs_of(folder: Path) -> tuple[str, ...]:
+    brought = untrusted(folder)
+    return () if brought is None else brought.programs
+
+
+def test_a_folder_with_instructions_is_asked_about_by_their_names(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project")
+    (project / "sub").mkdir()
+    assert untrusted(project) is None
+    os.mkfifo(project / "AGENTS.md")  # whoever opens it waits
+    (project / "sub" / "CLAUDE.md").symlink_to("missing")
+    brought = untrusted(project / "sub")
+    assert brought is not None
+    assert brought.instructions == (project / "AGENTS.md", project / "sub" / "CLAUDE.md")
+    assert brought.folders == (project, project / "sub")
+    trust(project)
+    assert untrusted(project / "sub") is None
+
+
+def test_a_plain_clone_brings_no_programs_along(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    subprocess.run(["git", "-C", str(origin), *identity, "commit", "--quiet", "--allow-empty", "-m", "a"], check=True)
+    subprocess.run(["git", "clone", "--quiet", str(origin), str(tmp_path / "clone")], check=True)
+    configure(tmp_path / "clone", "user.name", "A B")
+    subprocess.run(["git", "-C", str(tmp_path / "clone"), "worktree", "add", "-q", str(tmp_path / "tree")], check=True)
+    for folder in (origin, tmp_path / "clone", tmp_path / "tree"):
+        assert untrusted(folder) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "filter.evil.clean",
+        "filter.evil.process",
+        "diff.evil.textconv",
+        "diff.evil.command",
+        "diff.external",
+        "core.fsmonitor",
+        "core.pager",
+        "core.editor",
+        "core.hookspath",
+        "core.sshcommand",
+        "core.worktree",
+        "core.attributesfile",
+        "include.path",
+        "includeif.gitdir:/.path",
+        "alias.status",
+        "gpg.program",
+        "credential.helper",
+        "merge.evil.driver",
+        "submodule.evil.update",
+        "remote.origin.uploadpack",
+        "url.ext::sh.insteadof",
+        "protocol.ext.allow",
+        "sequence.editor",
+        "pager.log",
+        "uploadpack.packobjectshook",
+    ],
+)
+def test_a_repository_that_names_programs_is_asked_about(tmp_path: Path, name: str) -> None:
+    project = repository(tmp_path / "project")
+    configure(project, name, "./evil")
+    assert programs_of(project) == (name,)
+    trust(project)
+    assert untrusted(project) is None
+
+
+def test_hooks_and_configuration_that_is_elsewhere_are_asked_about(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project")
+    (project / ".git" / "hooks").mkdir()
+    (project / ".git" / "hooks" / "pre-commit.sample").touch()
+    assert untrusted(project) is None
+    (project / ".git" / "hooks" / "pre-commit").touch()
+    assert programs_of(project) == ("hooks/pre-commit",)
+    elsewhere, outer = tmp_path / "elsewhere", tmp_path / "outer"
+    (project / ".git").rename(elsewhere)
+    (project / ".git").write_text("gitdir: ../elsewhere\n")
+    assert programs_of(project) == ("hooks/pre-commit",)
+    elsewhere.rename(outer)
+    elsewhere.mkdir()
+    (elsewhere / "commondir").write_text("../outer\n")
+    (elsewhere / "config.worktree").write_text("[core]\nfsmonitor = ./evil\n")
+    assert programs_of(project) == ("core.fsmonitor", "hooks/pre-commit")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "broken"])
+def test_configuration_that_cannot_be_read_is_asked_about(tmp_path: Path, kind: str) -> None:
+    project = repository(tmp_path / "project")
+    config = project / ".git" / "config"
+    config.unlink()
+    if kind == "pipe":
+        os.mkfifo(config)
+    elif kind == "device":
+        config.symlink_to("/dev/zero")
+    else:
+        config.write_text("[core\n")
+    assert programs_of(project) == ("config",)
+
+
+def test_without_git_nothing_obeys_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = repository(tmp_path / "project")
+    configure(project, "core.fsmonitor", "./evil")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert untrusted(project) is None

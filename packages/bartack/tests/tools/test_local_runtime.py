@@ -604,6 +604,18 @@ async def test_rules_above_the_root_apply_in_a_git_work_tree(tmp_path: Path) -> 
     await runtime.close()
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+async def test_rules_that_are_no_regular_file_are_not_read(tmp_path: Path, kind: str) -> None:
+    exclude = tmp_path / ".git" / "info" / "exclude"
+    exclude.parent.mkdir(parents=True)
+    os.mkfifo(exclude) if kind == "pipe" else exclude.symlink_to("/dev/zero")
+    (tmp_path / "a.txt").touch()
+    runtime = LocalRuntime(tmp_path)
+    await runtime.connect()
+    assert "a.txt" in str((await runtime.execute(ListFiles(recursive=True))).content)
+    await runtime.close()
+
+
 async def test_files_that_are_too_large_to_search_are_named(
     runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

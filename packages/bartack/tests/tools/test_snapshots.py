@@ -1,6 +1,7 @@
 """Snapshots of a git work tree: the same files give the same name, and the repository is not touched."""
 
 import gc
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -78,6 +79,52 @@ def test_a_repository_cannot_make_git_run_a_program(repository: Path, tmp_path: 
     assert snapshots.take() is not None
     snapshots.close()
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("is_tracked", [True, False])
+def test_a_repository_inside_another_cannot_make_git_run_a_program(
+    repository: Path, tmp_path: Path, is_tracked: bool
+) -> None:
+    ran, nested = tmp_path / "ran", repository / "nested"
+    git(repository, "init", "--quiet", "nested")
+    (nested / "b.txt").write_text("b")
+    git(nested, "add", "--all")
+    git(nested, "commit", "--quiet", "-m", "first")
+    if is_tracked:
+        git(repository, "add", "nested")
+    git(nested, "config", "core.fsmonitor", f"touch {ran}")
+    snapshots = GitSnapshots(repository)
+    assert snapshots.status() == ([] if is_tracked else ["?? nested/"])
+    first = snapshots.take()
+    assert first is not None
+    (nested / "b.txt").write_text("changed")
+    (repository / "a.txt").write_text("changed\n")
+    assert snapshots.changes(first) == (FileDiff(file="a.txt", additions=1, deletions=2),)
+    snapshots.close()
+    assert not ran.exists()
+    git(repository, "status", "--ignored")
+    assert ran.exists() == is_tracked  # so it was the isolation that stopped it
+
+
+def test_another_work_tree_that_the_configuration_names_is_not_listed(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "letter.txt").touch()
+    for folder in (tmp_path, tmp_path / "private"):
+        git(repository, "config", "core.worktree", str(folder))
+        snapshots = GitSnapshots(repository)
+        assert snapshots.status() is None
+        assert snapshots.take() is None
+        snapshots.close()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_an_index_that_is_no_regular_file_is_not_read(repository: Path, kind: str) -> None:
+    index = repository / ".git" / "index"
+    index.unlink()
+    os.mkfifo(index) if kind == "pipe" else index.symlink_to("/dev/zero")
+    snapshots = GitSnapshots(repository)
+    assert snapshots.take() is not None
+    snapshots.close()
 
 
 def test_forbidden_files_are_not_read(repository: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime
 from functools import partial
@@ -54,9 +54,11 @@ from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
-from bartack_code.workspace.trust import is_trusted, trust
+from bartack_code.workspace.trust import trust, untrusted
 
 app = options.new_app("Chat with a model in the terminal.")
+
+_MOST_NAMES = 10  # of what a folder brings along
 
 
 @app.command(no_args_is_help=False)
@@ -129,9 +131,9 @@ def chat(
         highlight=False,
         width=width,
     )
-    files = project_files(directory) if setup.instructions else []
-    if files and not _is_trusted(files, console):
-        files = []
+    uses_project = bool(setup.files or setup.instructions)
+    setup = setup._replace(is_read_only=uses_project and not _is_trusted(directory, console))
+    files = project_files(directory) if setup.instructions and not setup.is_read_only else []
     _greet(console, setup.choice, files)
     demo = demo_notice(setup.model)
     if demo is not None:
@@ -165,21 +167,30 @@ def _check_terminal() -> None:
     raise with_hint(error, "Use 'bartack run' in scripts and pipes.")
 
 
-def _is_trusted(files: Sequence[ProjectFile], console: Console) -> bool:
-    """Whether these instructions may be used; asks once for each folder."""
-    folders = [file.path.parent for file in files]
-    if all(map(is_trusted, folders)):
+def _is_trusted(directory: Path, console: Console) -> bool:
+    """Whether what the directory brings along may be used; asks once for each folder."""
+    brought = untrusted(directory)
+    if brought is None:
         return True
-    names = ", ".join(safe_line(str(file.path)) for file in files)
-    console.print(f"This folder has instructions for the model: {names}", markup=False, highlight=False)
+    if brought.instructions:
+        names = _shown_list(map(str, brought.instructions))
+        console.print(f"This folder has instructions for the model: {names}", markup=False, highlight=False)
+    if brought.programs:
+        names = _shown_list(brought.programs)
+        console.print(f"Its repository can have git run programs: {names}", markup=False, highlight=False)
     console.print("Use them only if you trust who wrote them. Tools ask before they change anything.", markup=False)
-    folder_names = ", ".join(safe_line(str(folder)) for folder in folders)
-    if not typer.confirm(f"Trust {folder_names} from now on?", default=False):
-        console.print("Continuing without its instructions.", markup=False)
+    if not typer.confirm(f"Trust {_shown_list(map(str, brought.folders))} from now on?", default=False):
+        console.print("Continuing without its instructions. Tools only read files.", markup=False)
         return False
-    for folder in folders:
+    for folder in brought.folders:
         trust(folder)
     return True
+
+
+def _shown_list(texts: Iterable[str]) -> str:
+    names = [safe_line(text) for text in texts]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile]) -> None:
@@ -264,7 +275,13 @@ async def _new_conversation(
     )
     checkpoints = CheckpointFolder(default_path().with_name("checkpoints"))
     await asyncio.to_thread(checkpoints.prune)
-    runtime = CheckpointRuntime(directory, contents=checkpoints, forbidden=private_files(store), **command_options())
+    runtime = CheckpointRuntime(
+        directory,
+        contents=checkpoints,
+        forbidden=private_files(store),
+        commands=not setup.is_read_only,
+        **command_options(),
+    )
     permission_file = PermissionFile(directory)
     with options.usage_errors():
         kept_mode = permission_file.mode()

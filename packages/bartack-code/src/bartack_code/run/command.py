@@ -31,13 +31,13 @@ from bartack.nouns.config import LoopConfig
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.parts import FileRef, Image
-from bartack.tools import Decision, ToolDefinition, file_tools
+from bartack.tools import Decision, ToolDefinition
 from bartack_code.run.detached import DetachedPrompt, submit_detached
 from bartack_code.run.output import JsonOutput, Output, TextOutput
 from bartack_code.run.single_run import PreparedRun, execute
 from bartack_code.workspace.attachments import MAX_BYTES, load_attachment
 from bartack_code.workspace.project import project_files, project_instructions
-from bartack_code.workspace.trust import is_trusted
+from bartack_code.workspace.trust import untrusted
 
 app = options.new_app("Run one prompt and print the answer, for scripts.")
 
@@ -191,7 +191,10 @@ def run(
         )
         chosen_mode: Mode = setting("mode", mode) or "ask"
         if trust or setup.files:
-            setup = _with_project_instructions(setup, output, trust=trust)
+            brought = None if trust else untrusted(Path.cwd())
+            setup = _with_project_instructions(setup, output, () if brought is None else brought.instructions)
+            if brought is not None and mode is None and chosen_mode != "plan":
+                chosen_mode = "ask"  # a mode of the configuration is meant for folders that the user trusts
         prepared = PreparedRun(
             prompt=text,
             attachments=attachments,
@@ -214,17 +217,18 @@ def run(
     raise typer.Exit(_run_to_the_end(prepare, output))
 
 
-def _with_project_instructions(setup: AgentSetup, output: Output, *, trust: bool) -> AgentSetup:
-    """The set-up with the instructions of the project, if the user trusts its folder or passes --trust."""
+def _with_project_instructions(setup: AgentSetup, output: Output, untrusted_files: Sequence[Path]) -> AgentSetup:
+    """The set-up with the instructions of the project, unless some of them are in a folder that the user has not
+    trusted; then none of them is read."""
+    if untrusted_files:
+        names = ", ".join(map(str, untrusted_files))
+        output.note(f"bartack: not using {names}; --trust uses the project's instructions for this run", is_dim=True)
+        return setup
     directory = Path.cwd()
     files = project_files(directory)
     if not files:
         return setup
-    names = ", ".join(str(file.path) for file in files)
-    if not trust and not all(is_trusted(file.path.parent) for file in files):
-        output.note(f"bartack: not using {names}; --trust uses the project's instructions for this run", is_dim=True)
-        return setup
-    output.note(f"bartack: using {names}", is_dim=True)
+    output.note(f"bartack: using {', '.join(str(file.path) for file in files)}", is_dim=True)
     today = datetime.now().astimezone().date()
     return setup._replace(instructions=project_instructions(setup.instructions, directory, files, today))
 
@@ -284,7 +288,7 @@ class _AllowedTools:
 
 def _check_allowed(names: Sequence[str], setup: AgentSetup) -> None:
     """Refuse a name that no tool has; the tools of MCP servers are not known yet."""
-    tools = (*(file_tools() if setup.files else ()), *setup.tools)
+    tools = (*setup.tools_for_files(), *setup.tools)
     tool_names = [tool.name for tool in tools if isinstance(tool, ToolDefinition)]
     unknown = next((name for name in names if name not in tool_names), None)
     if unknown is not None and len(tool_names) == len(tools):

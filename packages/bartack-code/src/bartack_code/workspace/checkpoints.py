@@ -92,9 +92,10 @@ class CheckpointRuntime(LocalRuntime):
         *,
         contents: CheckpointFolder,
         forbidden: Iterable[Path] = (),
-        **commands: Unpack[CommandOptions],
+        commands: bool = True,
+        **options: Unpack[CommandOptions],
     ) -> None:
-        super().__init__(root, forbidden=forbidden, **commands)
+        super().__init__(root, forbidden=forbidden, commands=commands, **options)
         self._contents = contents
 
     async def execute(

@@ -8,13 +8,13 @@ another user in a shared folder such as /tmp is not read. The chat uses them in 
 
 import os
 import platform
-import stat
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
 from bartack.app.safe_text import valid_text
+from bartack.tools.sandbox import read_regular_file
 from bartack.tools.snapshots import GitSnapshots
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -34,6 +34,12 @@ class ProjectFile(NamedTuple):
 
     path: Path
     text: str
+
+
+def named_instructions(directory: Path) -> list[Path]:
+    """Where the instructions for this directory would be, the outermost first. Nothing is opened."""
+    folders = _folders(directory.resolve(), Path.home())
+    return [folder / name for folder in folders for name in NAMES if os.path.lexists(folder / name)]
 
 
 def project_files(directory: Path, home: Path | None = None) -> list[ProjectFile]:
@@ -66,16 +72,10 @@ def _text(path: Path, top: Path) -> str:
     """
     try:
         real_path = path.resolve(strict=True)
-        if not real_path.is_relative_to(top):
-            return ""
-        descriptor = os.open(real_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, RuntimeError):  # RuntimeError: a loop of links
         return ""
-    try:
-        is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        text = os.read(descriptor, 4 * _MAX_CHARS).decode("utf-8", "replace") if is_regular else ""
-    finally:
-        os.close(descriptor)
+    data = read_regular_file(real_path, 4 * _MAX_CHARS) if real_path.is_relative_to(top) else None
+    text = "" if data is None else data.decode("utf-8", "replace")
     return text.strip() if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS].strip()}\n[... cut here ...]"
 
 

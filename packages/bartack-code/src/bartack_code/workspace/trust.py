@@ -1,19 +1,101 @@
-"""Which folders the user trusts: their instruction files become a part of what the model is told.
+"""Which folders the user trusts: their instruction files become a part of what the model is told, and tools may change
+files and run commands there.
 
-A cloned repository is written by others, and its instructions reach the model before the user has read them. So they
-are used only after the user has agreed once for the folder. The list is in the user's configuration folder, where no
-repository can add itself. Trust covers the folders below, as the instructions do, except that trust in the user's home
-covers only the files there: most of what is cloned and unpacked is below it.
+A cloned repository is written by others, and its instructions reach the model before the user has read them. An
+unpacked archive may bring the configuration of a repository along, too, in which git finds programs to run. So the user
+is asked once for a folder that has either. Until then, nothing of it is used, and tools only read. The list is in the
+user's configuration folder, where no repository can add itself. Trust covers the folders below, as the instructions do,
+except that trust in the user's home covers only the files there: most of what is cloned and unpacked is below it.
 """
 
+import os
+import re
+import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 from bartack.app.errors import with_hint
 from bartack.app.settings import config_path
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp.private_file import changed_file, read_file
+from bartack.tools.sandbox import read_regular_file
+from bartack.tools.shell import safe_environment
+from bartack_code.workspace.project import named_instructions
 
-__all__ = ["is_trusted", "trust", "trust_file"]
+__all__ = ["Untrusted", "is_trusted", "trust", "trust_file", "untrusted"]
+
+# What `git init`, `git clone` and everyday commands write into the configuration of a repository. Whatever else is in
+# it may name a program (filters, hooks, aliases, pagers, helpers), or another file with more configuration.
+_HARMLESS_CONFIGURATION = re.compile(
+    r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol)"
+    r"|remote\..*\.(url|pushurl|fetch|tagopt|mirror|prune)|branch\..*\.(remote|merge|rebase|pushremote|description)"
+    r"|user\.(name|email|signingkey)|submodule\.(.*\.(url|active)|active)|(pull|push|fetch|init|gc|maintenance)\.\w+"
+    r"|extensions\.(objectformat|partialclone|refstorage|worktreeconfig)|lfs\.repositoryformatversion"
+)
+_MAX_CONFIGURATION_BYTES = 1_000_000
+
+
+class Untrusted(NamedTuple):
+    """What a directory would bring along if it were trusted."""
+
+    folders: tuple[Path, ...]
+    """The folders to trust."""
+    instructions: tuple[Path, ...]
+    programs: tuple[str, ...]
+    """What in the repository names programs that git runs."""
+
+
+def untrusted(directory: Path) -> Untrusted | None:
+    """What the user has to be asked about before it is used; None if there is nothing, or all of it is trusted. Only
+    names are read of the instructions, and git is not run in the repository."""
+    instructions = tuple(path for path in named_instructions(directory) if not is_trusted(path.parent))
+    top = next((top for top in (directory.resolve(), *directory.resolve().parents) if _has_repository(top)), None)
+    programs = () if top is None or is_trusted(top) else _programs_of(top)
+    folders = [path.parent for path in instructions] + ([top] if top is not None and programs else [])
+    return Untrusted(tuple(dict.fromkeys(folders)), instructions, programs) if folders else None
+
+
+def _has_repository(folder: Path) -> bool:
+    return os.path.lexists(folder / ".git")
+
+
+def _programs_of(top: Path) -> tuple[str, ...]:
+    """The settings of a repository that may name programs, and its hooks."""
+    repository = _leads_to(top / ".git", "gitdir:")
+    common = _leads_to(repository / "commondir", "") if (repository / "commondir").exists() else repository
+    settings = [*_settings_in(common / "config"), *_settings_in(repository / "config.worktree")]
+    try:
+        hooks = sorted(f"hooks/{hook.name}" for hook in (common / "hooks").iterdir() if hook.suffix != ".sample")
+    except OSError:
+        hooks = []
+    return (*(name for name in settings if not _HARMLESS_CONFIGURATION.fullmatch(name)), *hooks)
+
+
+def _leads_to(file: Path, prefix: str) -> Path:
+    """The folder that a file of git names; the path itself if it is no file."""
+    data = read_regular_file(file, _MAX_CONFIGURATION_BYTES)
+    return file if data is None else file.parent / os.fsdecode(data).removeprefix(prefix).strip()
+
+
+def _settings_in(file: Path) -> list[str]:
+    """The names in a file with configuration, as git reads it. A file that cannot be read counts as one."""
+    data = read_regular_file(file, _MAX_CONFIGURATION_BYTES)
+    if data is None:
+        return [file.name] if os.path.lexists(file) else []
+    try:
+        listed = subprocess.run(
+            ["git", "config", "--file", "-", "--no-includes", "--null", "--name-only", "--list"],
+            input=data,
+            cwd="/",
+            env=safe_environment(os.environ) | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
+            capture_output=True,
+            check=True,
+        )
+    except FileNotFoundError:  # without git, nothing obeys the file
+        return []
+    except subprocess.CalledProcessError:
+        return [file.name]
+    return list(dict.fromkeys(listed.stdout.decode("utf-8", "replace").split("\0")[:-1]))
 
 
 def trust_file() -> Path:

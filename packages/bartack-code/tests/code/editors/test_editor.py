@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bartack.app.permissions import Rule
 from bartack.tools.shell import shell_words
 from lab.repository import ROOT
 from tests.clients.ui.npm_client import LIMIT_S, NpmClient, npm_client
@@ -208,10 +209,7 @@ async def test_what_is_always_allowed_is_asked_once(tmp_path: Path) -> None:
         assert [option["name"] for option in question["options"]] == [
             "Allow",
             "Always allow this exact command: git status",
-            (
-                "Always allow git status with harmless options, such as git status -s, but not "
-                "git -c core.fsmonitor=./program status"
-            ),
+            f"Always allow {Rule(families=('git status',)).text}",
             "Always allow every call of run_command",
             "Reject",
         ]

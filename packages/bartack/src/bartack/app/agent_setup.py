@@ -49,6 +49,7 @@ from bartack.tools.web_page import fetch_tool
 
 LEASE_S = 10.0  # how long a session stays locked after a crash
 _LOCAL_NUMBERS = frozenset(("context_window", "threads", "tool_rounds"))  # parameters of bartack.models.LocalModel
+_READING_TOOLS = frozenset(("read_file", "list_files", "search_files"))
 _CACHE_SETTING = "cache_config"
 _MODEL_NAME_HINT = "Name a model as vendor:model in --model, BARTACK_MODEL or the configuration file."
 _INSTRUCTIONS = "You are a helpful assistant in a terminal. Answer in Markdown, and briefly."
@@ -64,6 +65,12 @@ class AgentSetup(NamedTuple):
     instructions: str
     address: StoreAddress
     has_coding_prompt: bool = False  # the instructions are Bartack's own, for work on files
+    is_read_only: bool = False  # whether the tools for files can only read them
+
+    def tools_for_files(self) -> tuple[ToolDefinition, ...]:
+        """The tools for files and commands, as far as this set-up has them."""
+        tools = file_tools() if self.files else ()
+        return tuple(tool for tool in tools if tool.name in _READING_TOOLS) if self.is_read_only else tools
 
 
 class SchemaOutput(NamedTuple):
@@ -139,7 +146,7 @@ def new_agent(
         runtime = LocalRuntime(current_directory(), forbidden=private_files(store), **command_options())
     return Agent(
         setup.model,
-        tools=(*(file_tools() if setup.files else ()), *setup.tools, *servers),
+        tools=(*setup.tools_for_files(), *setup.tools, *servers),
         instructions=instructions or setup.instructions,
         store=store,
         runtime=runtime,
@@ -170,7 +177,8 @@ def command_options() -> CommandOptions:
 def private_files(store: SessionStore) -> Sequence[Path]:
     """Files the tools must not touch even inside the directory: sessions, prompt history, settings, tokens."""
     sessions = () if store.path is None else (store.path,)
-    settings = config_path(), servers_path(), config_path().with_name("mcp-tokens.json"), permissions_folder()
+    names = ("mcp-tokens.json", "trusted.json")
+    settings = config_path(), servers_path(), permissions_folder(), *map(config_path().with_name, names)
     return (*sessions, default_path().parent, *settings)
 
 

@@ -40,7 +40,7 @@ from bartack.tools.preview import PreviewChanged
 if sys.platform == "linux":
     import fcntl
 
-__all__ = ["ABSENT", "DirectoryEntry", "SandboxedDirectory", "file_version"]
+__all__ = ["ABSENT", "DirectoryEntry", "SandboxedDirectory", "file_version", "read_regular_file"]
 
 
 def _flags(names: str) -> int:
@@ -328,10 +328,24 @@ class SandboxedDirectory:
 
 
 def _outer_text(file: Path) -> str:
+    data = read_regular_file(file, _MAX_IGNORE_FILE_BYTES)
+    return "" if data is None else data.decode("utf-8", "replace")
+
+
+def read_regular_file(path: Path, max_bytes: int) -> bytes | None:
+    """The beginning of a file, also through links; None if it cannot be read, or is no regular file. A pipe would
+    block, and a device might never end."""
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+        descriptor = os.open(path, _flags("RDONLY CLOEXEC NONBLOCK NOCTTY"))
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(max_bytes)
+    finally:
+        os.close(descriptor)
 
 
 def file_version(info: os.stat_result) -> tuple[int, ...]:

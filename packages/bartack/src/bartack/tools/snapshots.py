@@ -3,7 +3,7 @@
 A snapshot is the hash of a git tree with all files that git does not ignore, committed or not. Nothing in the
 repository is changed. A temporary git directory holds the index and new objects, and reads the repository's own objects
 as alternates. So the configuration of the repository, which can make git run programs, has no effect either, and
-neither has that of the user.
+neither has that of the user. Repositories inside the work tree are left out, because git would obey theirs.
 """
 
 import os
@@ -16,11 +16,14 @@ from pathlib import Path
 from weakref import finalize
 
 from bartack.nouns.messages import FileDiff
+from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
 
 __all__ = ["GitSnapshots"]
 
 _TIMEOUT_S = 20.0  # a work tree that takes longer has no snapshots; not measured
+_MAX_INDEX_BYTES = 500_000_000  # about four million files
+_NESTED = "160000 "  # how git lists a repository inside the work tree
 _NO_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -42,7 +45,7 @@ class GitSnapshots:
         try:
             if self._environment is None:
                 self._environment = self._prepared()
-            self._git("add", "--all", "--", *self._pathspecs())
+            self._git("add", "--all", "--", *self._pathspecs(), *self._nested_repositories())
             return self._git("write-tree").strip()
         except (OSError, subprocess.SubprocessError):
             self._is_usable = False  # it would fail again before every model call
@@ -75,8 +78,12 @@ class GitSnapshots:
     def branch(self) -> str | None:
         """The name of the branch, or the commit without one; None if the directory is not in a git work tree."""
         for words in (("symbolic-ref", "--quiet", "--short", "HEAD"), ("rev-parse", "--short", "HEAD")):
-            with suppress(OSError, subprocess.SubprocessError):
+            try:
                 return self._ask(*words).strip()
+            except subprocess.CalledProcessError:
+                continue
+            except (OSError, subprocess.SubprocessError):
+                break
         return None
 
     def close(self) -> None:
@@ -90,12 +97,16 @@ class GitSnapshots:
         top, objects, index = self._ask(
             "rev-parse", "--show-toplevel", "--git-path", "objects", "--git-path", "index"
         ).splitlines()
+        # The configuration may name another work tree, whose files are none of the repository's business.
+        if not (self._root.is_relative_to(top) and os.path.lexists(Path(top, ".git"))):
+            raise subprocess.SubprocessError(f"{self._root} is not in the work tree of its repository")
         own = Path(tempfile.mkdtemp(prefix="bartack-snapshots-"))
         self._removal = finalize(self, shutil.rmtree, own, ignore_errors=True)  # even if `close` is never called
         environment = safe_environment(os.environ) | _NO_CONFIG
         _run(["git", "init", "--quiet", "--bare", str(own)], environment)
-        with suppress(FileNotFoundError):  # a repository without commits has none; unchanged files need not be read
-            shutil.copyfile(self._root / index, own / "index")
+        index_data = read_regular_file(self._root / index, _MAX_INDEX_BYTES)
+        if index_data is not None:  # a new repository has none; with it, unchanged files need not be read
+            (own / "index").write_bytes(index_data)
         with suppress(subprocess.CalledProcessError):  # no commits yet
             (own / "HEAD").write_text(self._ask("rev-parse", "--verify", "--quiet", "HEAD"))
         return environment | {
@@ -112,6 +123,13 @@ class GitSnapshots:
     def _pathspecs(self) -> list[str]:
         inside = [path for path in self._left_out if path.is_relative_to(self._root)]
         return [f":(literal){self._root}", *(f":(exclude,literal){path}" for path in inside)]
+
+    def _nested_repositories(self) -> list[str]:
+        """Pathspecs that leave out the repositories in the index. A new one is not asked for anything when it is
+        added, but from then on git would run a git of its own there, which obeys the configuration."""
+        entries = self._git("ls-files", "--stage", "-z", "--", f":(literal){self._root}").split("\0")
+        paths = [entry.partition("\t")[2] for entry in entries if entry.startswith(_NESTED)]
+        return [f":(top,exclude,literal){path}" for path in paths]
 
     def _git(self, *words: str) -> str:
         assert self._environment is not None
