@@ -416,6 +416,24 @@ def test_purge_without_a_terminal_needs_yes(one_store: str) -> None:
     assert bartack_process("show", "t", "--store", one_store).returncode == 1
 
 
+def test_purge_proves_that_no_file_contains_the_text(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    purge = ["sessions", "purge", "--yes", "--everything", "--store", store]
+    done = bartack_process(*purge, "t", "--verify", "")
+    assert (done.returncode, b"--verify needs a text" in done.stderr) == (2, True)
+    history = tmp_path / "data" / "bartack" / "history"  # of the prompts in the chat
+    history.parent.mkdir(parents=True)
+    history.write_text("+tell me the secret\n")
+    done = bartack_process(*purge, "t", "--verify", "the secret")
+    assert (done.returncode, b"still contains the text" in done.stderr) == (1, True)
+    assert done.stderr.count(b"still contains") == 1  # only the history
+    history.unlink()
+    done = bartack_process(*purge, "s", "--verify", "the secret")
+    assert (done.returncode, b"no file contains the text" in done.stderr) == (0, True)
+
+
 # -- errors
 
 

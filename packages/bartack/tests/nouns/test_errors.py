@@ -225,6 +225,11 @@ def test_the_text_of_an_exception_never_raises() -> None:
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
+    class Panicking(BaseException):
+        def __str__(self) -> str:
+            raise Panicking
+
+    assert exception_text(Panicking()) == "Panicking (its text cannot be read)"
     assert exception_text(ValueError("x")) == "ValueError: x"
     assert exception_text(Unprintable()) == "Unprintable (its text cannot be read)"
 

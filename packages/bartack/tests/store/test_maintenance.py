@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from bartack.nouns.entries import Custom, Redaction, SessionHeader
-from bartack.nouns.errors import Conflict, ErrorCode, NotFound
+from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.outline import REPAIRED
-from bartack.store import Finding, SessionStore, next_entries
+from bartack.store import Finding, MemoryStore, SessionStore, next_entries
 from bartack.store.maintenance import check, check_all, files_with, purge, repair
 from tests.store.stores import OpenStore, add
 
@@ -96,6 +96,24 @@ async def test_purging_everything_deletes_the_session(store: SessionStore) -> No
     assert (await store.sessions()).items == ()
     with pytest.raises(NotFound):
         await purge(store, "s")
+
+
+class UnwritableStore(MemoryStore):
+    """A store that cannot be rewritten at the moment."""
+
+    async def erase_deleted(self) -> None:
+        raise StoreError("a reader prevents it")
+
+
+@pytest.mark.parametrize("everything", [False, True])
+async def test_a_purge_that_cannot_rewrite_the_store_says_what_became_of_the_session(everything: bool) -> None:
+    store = UnwritableStore()
+    await store.create_session("s")
+    with pytest.raises(StoreError, match=r"a reader prevents it.* until the next purge") as caught:
+        await purge(store, "s", everything=everything)
+    session_ids = [info.id for info in (await store.sessions()).items]
+    assert len(session_ids) == (0 if everything else 1)
+    assert all(repr(session_id) in caught.value.message for session_id in session_ids)
 
 
 async def test_a_session_in_use_is_not_purged(store: SessionStore) -> None:

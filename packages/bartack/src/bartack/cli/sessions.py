@@ -40,6 +40,7 @@ from bartack.session.decisions import question_digest
 from bartack.session.outline import SOURCE
 from bartack.session.title import title_in
 from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
+from bartack.store.address import default_path
 from bartack.store.backup import BACKUP_LIMIT_S
 from bartack.store.backup import backup as backup_store
 from bartack.store.backup import restore as restore_store
@@ -512,7 +513,7 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     verify: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Then search the bytes of every file of the store for this text."),
+        typer.Option(metavar="TEXT", help="Then search the bytes of every file for this text."),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -520,8 +521,8 @@ def purge(
     """Permanently remove redacted content, or with --everything the whole session.
 
     Stored entries never change, so the session is rewritten under a new id without the redacted content, and the old
-    one is removed. This cannot be undone. With --verify, the exit status is 1 if a file still contains the text, which
-    may also be in another session.
+    one is removed. This cannot be undone. With --verify, the exit status is 1 if a file of the store still contains the
+    text, which may also be in another session, or a file of the chat: its history of prompts, a checkpoint or an image.
     """
     path = configured_store(store).path
     if verify is not None and (path is None or not verify):
@@ -529,11 +530,11 @@ def purge(
     _purge(session, everything=everything, yes=yes, store=store, as_json=as_json)
     if verify is None or path is None:
         return
-    files = files_with(path, verify)
+    files = sorted({*files_with(path, verify), *files_with(default_path().parent, verify)})
     for file in files:
         note(f"{file} still contains the text")
     if not files:
-        note("no file of the store contains the text")
+        note("no file contains the text")
     raise typer.Exit(1 if files else 0)
 
 

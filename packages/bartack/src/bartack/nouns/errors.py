@@ -205,7 +205,7 @@ def exception_text(error: BaseException) -> str:
     name = type(error).__name__
     try:
         return f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - user code, while it is being reported
+    except BaseException:  # noqa: BLE001 - user code, while it is being reported; it may panic as well
         return f"{name} (its text cannot be read)"
 
 

@@ -79,7 +79,7 @@ async def submit(
     session, without storing anything.
     """
     await check_adopted(store, session_id)
-    due = None if at is None else datetime.fromtimestamp(at.timestamp(), UTC)
+    due = None if at is None else _moment(at)
     await queue.check_room(user)
     with suppress(Conflict):  # it exists
         await store.create_session(session_id, header or SessionHeader(title=title_from(message.text)))
@@ -109,6 +109,15 @@ async def submit(
     job = submitted_job(entry) or job  # another one, if it was submitted before
     await queue.enqueue(job)
     return job
+
+
+def _moment(local: datetime) -> datetime:
+    """The moment of a time, which is local unless it has a time zone. One that a clock change skips is after it."""
+    moment = datetime.fromtimestamp(local.timestamp(), UTC)
+    wall = moment.astimezone(local.tzinfo).replace(tzinfo=None)
+    if wall != local.replace(tzinfo=None):  # no clock shows this time; with fold=1 it would be before the change
+        moment = datetime.fromtimestamp(local.replace(fold=0).timestamp(), UTC)
+    return moment
 
 
 def _submitted_parts(entry: Entry) -> tuple[Part, ...]:

@@ -339,6 +339,8 @@ async def purge(store: SessionStore, session_id: str, *, everything: bool = Fals
 
     Raises:
         Conflict: The session is in use, or was appended to meanwhile.
+        StoreError: Among others, if the store could not be rewritten, for example because another process does not stop
+            reading it. The session is deleted then, and the next purge of any session rewrites the store.
     """
     lease = await store.acquire_lease(session_id, "bartack purge")
     tail = await store.tail_of(session_id)
@@ -357,7 +359,12 @@ async def purge(store: SessionStore, session_id: str, *, everything: bool = Fals
         except NotFound:
             pass  # deleted with its session
     if isinstance(store, Erasing):
-        await store.erase_deleted()
+        try:
+            await store.erase_deleted()
+        except StoreError as error:
+            outcome = "was deleted" if new_id is None else f"is now {new_id!r}"
+            text = f"Session {session_id!r} {outcome}, but the store could not be rewritten: {error.message}"
+            raise StoreError(f"{text} Deleted content may remain in it until the next purge.", cause=error) from error
     return new_id
 
 
