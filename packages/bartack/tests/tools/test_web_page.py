@@ -102,7 +102,8 @@ async def test_a_page_is_markdown_with_absolute_links(site: Site) -> None:
 
 
 async def test_a_long_page_is_read_in_parts(site: Site) -> None:
-    url, options = f"http://site.test:{site.port}/long", {"hosts": ["site.test"], "resolver": Names(**NAMES)}
+    url = f"http://site.test:{site.port}/long"
+    options: Any = {"hosts": ["site.test"], "resolver": Names(**NAMES)}
     first = await fetch(url, **options)
     assert first.endswith("[25,000 more characters; continue with start=25000]")
     last = await fetch(url, start=25_000, **options)
@@ -124,7 +125,7 @@ async def test_what_is_not_a_page_is_an_error(site: Site, path: str, problem: st
 
 
 async def test_encodings_are_honoured_if_they_exist(site: Site) -> None:
-    options = {"hosts": ["site.test"], "resolver": Names(**NAMES)}
+    options: Any = {"hosts": ["site.test"], "resolver": Names(**NAMES)}
     assert await fetch(f"http://site.test:{site.port}/latin", **options) == "café"
     assert await fetch(f"http://site.test:{site.port}/odd", **options) == "text"
 

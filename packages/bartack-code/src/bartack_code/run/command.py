@@ -36,6 +36,7 @@ from bartack_code.run.detached import DetachedPrompt, submit_detached
 from bartack_code.run.output import JsonOutput, Output, TextOutput
 from bartack_code.run.single_run import PreparedRun, execute
 from bartack_code.workspace.attachments import MAX_BYTES, load_attachment
+from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
 from bartack_code.workspace.project import project_files, project_instructions
 from bartack_code.workspace.trust import is_trusted
 
@@ -190,14 +191,16 @@ def run(
             servers=chosen_servers(mcp) if mcp else {},
         )
         chosen_mode: Mode = setting("mode", mode) or "ask"
+        extensions = Extensions({}, {}, {})
         if trust or setup.files:
-            setup = _with_project_instructions(setup, output, trust=trust)
+            setup, extensions = _with_project(setup, output, trust=trust)
         prepared = PreparedRun(
             prompt=text,
             attachments=attachments,
             setup=setup,
             approver=_AllowedTools(allow or (), is_all=yes, is_planning=chosen_mode == "plan"),
             mode=chosen_mode,
+            extensions=extensions,
             limits=LoopConfig() if max_turns is None else LoopConfig(max_iterations=max_turns),
             output=None if output_schema is None else load_output_schema(output_schema),
             session=session,
@@ -214,19 +217,24 @@ def run(
     raise typer.Exit(_run_to_the_end(prepare, output))
 
 
-def _with_project_instructions(setup: AgentSetup, output: Output, *, trust: bool) -> AgentSetup:
-    """The set-up with the instructions of the project, if the user trusts its folder or passes --trust."""
+def _with_project(setup: AgentSetup, output: Output, *, trust: bool) -> tuple[AgentSetup, Extensions]:
+    """The set-up with the instructions of the project, and its skills and sub-agents, if the user trusts its folder or
+    passes --trust; and with the user's own skills and sub-agents."""
     directory = Path.cwd()
     files = project_files(directory)
-    if not files:
-        return setup
-    names = ", ".join(str(file.path) for file in files)
-    if not trust and not all(is_trusted(file.path.parent) for file in files):
+    extensions = load_extensions(directory, Path.home(), project=True)
+    paths = [*(file.path for file in files), *extensions.project_folders]
+    names = ", ".join(map(str, paths))
+    if not trust and not all(is_trusted(path.parent) for path in paths):
         output.note(f"bartack: not using {names}; --trust uses the project's instructions for this run", is_dim=True)
-        return setup
-    output.note(f"bartack: using {names}", is_dim=True)
+        files, extensions = [], load_extensions(directory, Path.home(), project=False)
+    elif names:
+        output.note(f"bartack: using {names}", is_dim=True)
+    skills = skill_text(extensions.skills) if setup.has_coding_prompt else ""
+    own = "\n\n".join(filter(None, (setup.instructions, skills)))
     today = datetime.now().astimezone().date()
-    return setup._replace(instructions=project_instructions(setup.instructions, directory, files, today))
+    instructions = project_instructions(own, directory, files, today) if files else own
+    return setup._replace(instructions=instructions), extensions
 
 
 def _run_to_the_end(prepare: Callable[[], PreparedRun], output: Output) -> int:
