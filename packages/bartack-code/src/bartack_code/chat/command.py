@@ -30,7 +30,7 @@ from bartack.app.permissions import PermissionFile
 from bartack.app.platform import current_directory, require_posix
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
-from bartack.app.settings import setting, settings_file
+from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.models import description, download
 from bartack.cli.store_access import store_flag
@@ -41,19 +41,23 @@ from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.store import SessionStore
 from bartack.store.address import default_path
+from bartack.tools import ToolDefinition
 from bartack_code.chat.approvals import Approvals
 from bartack_code.chat.conversation import Conversation
 from bartack_code.chat.keyboard import ChatCompleter, CommandCompletion, Keyboard, prompt_keys, quiet
 from bartack_code.chat.page import PageServer
 from bartack_code.chat.pastes import Pastes, saved_image
-from bartack_code.chat.slash import COMMANDS, arguments_of, is_command, run_command
+from bartack_code.chat.slash import COMMANDS, arguments_of, is_command, no_arguments, run_command
 from bartack_code.chat.slash_sessions import pick_session
 from bartack_code.chat.slash_settings import next_mode, report_walls
 from bartack_code.terminal.style import ChatConsole, Display, is_plain, symbols_for
 from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
+from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
+from bartack_code.workspace.hooks import HookRunner, find_hook_file
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
+from bartack_code.workspace.subagents import extension_tools
 from bartack_code.workspace.trust import trust, untrusted
 
 app = options.new_app("Chat with a model in the terminal.")
@@ -131,9 +135,12 @@ def chat(
         highlight=False,
         width=width,
     )
-    uses_project = bool(setup.files or setup.instructions)
-    setup = setup._replace(is_read_only=uses_project and not _is_trusted(directory, console))
-    files = project_files(directory) if setup.instructions and not setup.is_read_only else []
+    uses_project = bool(setup.files or setup.instructions) and _is_trusted(directory, console)
+    setup = setup._replace(is_read_only=setup.files and not uses_project)
+    files = project_files(directory) if setup.instructions and uses_project else []
+    extensions = load_extensions(directory, Path.home(), project=uses_project)
+    with options.usage_errors():
+        hooks = (*settings_file().settings.hooks, *(_project_hooks(directory, console) if uses_project else ()))
     _greet(console, setup.choice, files)
     demo = demo_notice(setup.model)
     if demo is not None:
@@ -150,7 +157,7 @@ def chat(
     )
     try:
         with exported(export):
-            run_async(_chat(setup, console, directory, files, flags))
+            run_async(_chat(setup, console, directory, flags, project=_Project(files, extensions, hooks)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
@@ -193,6 +200,23 @@ def _shown_list(texts: Iterable[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
+def _project_hooks(directory: Path, console: Console) -> Sequence[HookSettings]:
+    """The hooks of the project, if the user agrees to them; asks once for each version of their file."""
+    file = find_hook_file(directory, Path.home())
+    if file is None or not file.hooks:
+        return ()
+    if not file.is_trusted:
+        console.print(f"{safe_line(str(file.path))} runs these programs outside the sandbox:", markup=False)
+        for hook in file.hooks:
+            tools = f" ({', '.join(hook.tools)})" if hook.tools else ""
+            console.print(safe_line(f"  {hook.event}{tools}: {hook.command}"), markup=False)
+        if not typer.confirm("Allow them, as long as the file does not change?", default=False):
+            console.print("Continuing without them.", markup=False)
+            return ()
+        file.trust()
+    return file.hooks
+
+
 def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile]) -> None:
     name = "local model" if choice.name == "local" else safe_line(choice.name)
     reason = f" ({choice.reason})" if choice.reason else ""
@@ -212,6 +236,14 @@ def _offer_download(model: Model, console: Console) -> None:
     download(downloadable)
 
 
+class _Project(NamedTuple):
+    """What the project and the user give to the model, as far as it is trusted."""
+
+    files: Sequence[ProjectFile]
+    extensions: Extensions
+    hooks: Sequence[HookSettings]
+
+
 class _ChatOptions(NamedTuple):
     """What a chat starts with, besides its model, tools and store."""
 
@@ -225,15 +257,24 @@ class _ChatOptions(NamedTuple):
 
 
 async def _chat(
-    setup: AgentSetup, console: ChatConsole, directory: Path, files: Sequence[ProjectFile], flags: _ChatOptions
+    setup: AgentSetup, console: ChatConsole, directory: Path, flags: _ChatOptions, *, project: _Project
 ) -> None:
+    files, extensions, hooks = project
     today = datetime.now().astimezone().date()
-    project = await asyncio.to_thread(project_instructions, "", directory, files, today)
+    project_text = await asyncio.to_thread(project_instructions, "", directory, files, today)
     pastes = Pastes(directory)
     async with opened_store(setup.address) as store:
         session = await latest_session_here(store) if flags.continue_latest else flags.session
         conversation = await _new_conversation(
-            setup, console, store, flags, directory=directory, pastes=pastes, project=project
+            setup,
+            console,
+            store,
+            flags,
+            directory=directory,
+            pastes=pastes,
+            project=project_text,
+            extensions=extensions,
+            hooks=hooks,
         )
         keyboard = conversation.keyboard
         async with conversation.agent, aclosing(conversation):
@@ -258,6 +299,8 @@ async def _new_conversation(
     directory: Path,
     pastes: Pastes,
     project: str,
+    extensions: Extensions,
+    hooks: Sequence[HookSettings],
 ) -> Conversation:
     """The conversation with its agent and keyboard, ready for the first prompt."""
 
@@ -265,7 +308,27 @@ async def _new_conversation(
         """A small model on this machine has no use for a long prompt, and little room."""
         info = conversation.model.model_info()
         own = coding_prompt(info.provider, info.context_window) if setup.has_coding_prompt else setup.instructions
-        return own if prompt.model.provider == "local" or not setup.instructions else f"{own}\n\n{project}"
+        is_short = prompt.model.provider == "local" or not setup.instructions
+        return own if is_short else "\n\n".join(filter(None, (own, skills, project)))
+
+    def report(text: str) -> None:
+        conversation.note(text)
+
+    hook_runner = HookRunner(hooks, directory, report)
+
+    def own_tools() -> list[ToolDefinition]:
+        """Skills and sub-agents, which a small demo model cannot handle."""
+        if not setup.files or demo_notice(setup.model) is not None:
+            return []
+        return extension_tools(
+            extensions,
+            model=setup.model,
+            runtime=runtime,
+            approval=approvals.policy,
+            tools=[*setup.tools_for_files(), *(tool for tool in setup.tools if isinstance(tool, ToolDefinition))],
+            project=project,
+            hooks=hook_runner.for_agent(),
+        )
 
     keyboard = Keyboard(
         symbol=symbols_for(console).prompt,
@@ -290,14 +353,16 @@ async def _new_conversation(
     approvals = Approvals(
         console, keyboard, permission_file=permission_file, runtime=runtime, configured=settings.approval, mode=mode
     )
+    skills = skill_text(extensions.skills) if setup.files else ""
     agent = new_agent(
-        setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()))),
+        setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()), *own_tools())),
         store,
         approver=LiveApprover(),
         approval=approvals.policy,
         telemetry=flags.telemetry,
         runtime=runtime if setup.files else None,
         instructions=instructions,
+        hooks=hook_runner.for_agent(),
     )
     conversation = Conversation(
         agent,
@@ -308,6 +373,8 @@ async def _new_conversation(
         approvals=approvals,
         runtime=runtime,
         checkpoints=checkpoints,
+        extensions=extensions,
+        hooks=hook_runner,
         page=PageServer(setup.address),
         directory=directory,
         thinking=flags.thinking,
@@ -329,6 +396,10 @@ def _bind_prompt(keyboard: Keyboard, conversation: Conversation, pastes: Pastes)
             {
                 name: CommandCompletion(command.summary, partial(arguments_of, conversation, name))
                 for name, command in COMMANDS.items()
+            }
+            | {
+                f"/{extension.name}": CommandCompletion(extension.description, no_arguments)
+                for extension in (*conversation.extensions.skills.values(), *conversation.extensions.commands.values())
             },
             conversation.directory,
         ),

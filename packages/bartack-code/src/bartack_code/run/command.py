@@ -23,7 +23,7 @@ from bartack.app.mcp_servers import chosen_servers
 from bartack.app.modes import PLAN_REFUSAL, Mode
 from bartack.app.queues import QUEUE
 from bartack.app.sessions import OWN_AGENT
-from bartack.app.settings import setting
+from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.stdout import OutputClosed
 from bartack.cli.telemetry import export_for
@@ -36,6 +36,8 @@ from bartack_code.run.detached import DetachedPrompt, submit_detached
 from bartack_code.run.output import JsonOutput, Output, TextOutput
 from bartack_code.run.single_run import PreparedRun, execute
 from bartack_code.workspace.attachments import MAX_BYTES, load_attachment
+from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
+from bartack_code.workspace.hooks import find_hook_file
 from bartack_code.workspace.project import project_files, project_instructions
 from bartack_code.workspace.trust import untrusted
 
@@ -190,9 +192,11 @@ def run(
             servers=chosen_servers(mcp) if mcp else {},
         )
         chosen_mode: Mode = setting("mode", mode) or "ask"
+        extensions, unused = Extensions({}, {}, {}), tuple[Path, ...]()
         if trust or setup.files:
             brought = None if trust else untrusted(Path.cwd())
-            setup = _with_project_instructions(setup, output, () if brought is None else brought.instructions)
+            unused = () if brought is None else brought.instructions
+            setup, extensions = _with_project(setup, output, unused)
             if brought is not None and mode is None and chosen_mode != "plan":
                 chosen_mode = "ask"  # a mode of the configuration is meant for folders that the user trusts
         prepared = PreparedRun(
@@ -201,6 +205,8 @@ def run(
             setup=setup,
             approver=_AllowedTools(allow or (), is_all=yes, is_planning=chosen_mode == "plan"),
             mode=chosen_mode,
+            extensions=extensions,
+            hooks=_hooks(trust=trust, output=output, project=not unused) if setup.files else (),
             limits=LoopConfig() if max_turns is None else LoopConfig(max_iterations=max_turns),
             output=None if output_schema is None else load_output_schema(output_schema),
             session=session,
@@ -217,20 +223,35 @@ def run(
     raise typer.Exit(_run_to_the_end(prepare, output))
 
 
-def _with_project_instructions(setup: AgentSetup, output: Output, untrusted_files: Sequence[Path]) -> AgentSetup:
-    """The set-up with the instructions of the project, unless some of them are in a folder that the user has not
-    trusted; then none of them is read."""
-    if untrusted_files:
-        names = ", ".join(map(str, untrusted_files))
-        output.note(f"bartack: not using {names}; --trust uses the project's instructions for this run", is_dim=True)
-        return setup
+def _with_project(setup: AgentSetup, output: Output, unused: Sequence[Path]) -> tuple[AgentSetup, Extensions]:
+    """The set-up with the instructions of the project, its skills and sub-agents, and the user's own. If some of the
+    project's are in a folder that the user has not trusted (`unused`), none of them is read."""
     directory = Path.cwd()
-    files = project_files(directory)
-    if not files:
-        return setup
-    output.note(f"bartack: using {', '.join(str(file.path) for file in files)}", is_dim=True)
+    files = [] if unused else project_files(directory)
+    extensions = load_extensions(directory, Path.home(), project=not unused)
+    if unused:
+        names = ", ".join(map(str, unused))
+        output.note(f"bartack: not using {names}; --trust uses the project's instructions for this run", is_dim=True)
+    elif names := ", ".join(map(str, (*(file.path for file in files), *extensions.project_folders))):
+        output.note(f"bartack: using {names}", is_dim=True)
+    skills = skill_text(extensions.skills) if setup.has_coding_prompt else ""
+    own = "\n\n".join(filter(None, (setup.instructions, skills)))
     today = datetime.now().astimezone().date()
-    return setup._replace(instructions=project_instructions(setup.instructions, directory, files, today))
+    instructions = project_instructions(own, directory, files, today) if files else own
+    return setup._replace(instructions=instructions), extensions
+
+
+def _hooks(*, trust: bool, output: Output, project: bool) -> Sequence[HookSettings]:
+    """The user's own hooks, and with `project` those of the project, if the user has agreed to them in a chat or passes
+    --trust."""
+    own = settings_file().settings.hooks
+    file = find_hook_file(Path.cwd(), Path.home()) if project else None
+    if file is None or not file.hooks:
+        return own
+    if not trust and not file.is_trusted:
+        output.note(f"bartack: not using {file.path}; --trust uses it for this run", is_dim=True)
+        return own
+    return (*own, *file.hooks)
 
 
 def _run_to_the_end(prepare: Callable[[], PreparedRun], output: Output) -> int:

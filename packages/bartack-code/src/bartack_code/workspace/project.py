@@ -18,6 +18,13 @@ from bartack.tools.sandbox import read_regular_file
 from bartack.tools.snapshots import GitSnapshots
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
+EXTENSION_PLACES = {
+    "commands": (".bartack/commands", ".claude/commands"),
+    "skills": (".bartack/skills", ".claude/skills", ".agents/skills"),
+    "agents": (".bartack/agents", ".claude/agents"),
+}
+"""Where a project has commands, skills and sub-agents (`bartack_code.workspace.extensions`)."""
+HOOK_FILE = ".bartack/hooks.toml"
 _MAX_CHARS = 40_000  # limit for one file, about 10,000 tokens
 _MAX_CHANGED = 20  # files that are named
 
@@ -36,26 +43,34 @@ class ProjectFile(NamedTuple):
     text: str
 
 
-def named_instructions(directory: Path) -> list[Path]:
-    """Where the instructions for this directory would be, the outermost first. Nothing is opened."""
-    folders = _folders(directory.resolve(), Path.home())
-    return [folder / name for folder in folders for name in NAMES if os.path.lexists(folder / name)]
+def named_instructions(directory: Path) -> dict[Path, list[Path]]:
+    """What each folder of the project has for the model: instructions, extensions and hooks, the outermost first.
+    Nothing is opened. Extensions in the user's home are the user's own."""
+    home = Path.home().resolve()
+    extensions = [place for places in EXTENSION_PLACES.values() for place in places]
+    named: dict[Path, list[Path]] = {}
+    for folder in folders_of_project(directory.resolve(), home):
+        places = [*NAMES, HOOK_FILE, *([] if folder == home else extensions)]
+        paths = [folder / place for place in places if os.path.lexists(folder / place)]
+        if paths:
+            named[folder] = paths
+    return named
 
 
 def project_files(directory: Path, home: Path | None = None) -> list[ProjectFile]:
     """The files with instructions that apply in this directory, the outermost first."""
     files = []
-    folders = _folders(directory.resolve(), home or Path.home())
+    folders = folders_of_project(directory.resolve(), home or Path.home())
     for folder in folders:
         for name in NAMES:
-            text = _text(folder / name, folders[0])
+            text = text_of_file(folder / name, folders[0])
             if text:
                 files.append(ProjectFile(folder / name, text))
                 break
     return files
 
 
-def _folders(directory: Path, home: Path) -> list[Path]:
+def folders_of_project(directory: Path, home: Path) -> list[Path]:
     """The folders that are read, the outermost first."""
     above = [directory, *directory.parents]
     top = next((folder for folder in above if (folder / ".git").exists()), None)
@@ -64,7 +79,7 @@ def _folders(directory: Path, home: Path) -> list[Path]:
     return [folder for folder in reversed(above) if folder.is_relative_to(top)]
 
 
-def _text(path: Path, top: Path) -> str:
+def text_of_file(path: Path, top: Path) -> str:
     """The text of a file; empty if there is none that can be read.
 
     Only a regular file below `top` counts: a repository could contain a link to a private key, which would be sent to

@@ -41,6 +41,7 @@ class Untrusted(NamedTuple):
     folders: tuple[Path, ...]
     """The folders to trust."""
     instructions: tuple[Path, ...]
+    """Files and folders with instructions, commands, skills, sub-agents and hooks."""
     programs: tuple[str, ...]
     """What in the repository names programs that git runs."""
 
@@ -48,10 +49,11 @@ class Untrusted(NamedTuple):
 def untrusted(directory: Path) -> Untrusted | None:
     """What the user has to be asked about before it is used; None if there is nothing, or all of it is trusted. Only
     names are read of the instructions, and git is not run in the repository."""
-    instructions = tuple(path for path in named_instructions(directory) if not is_trusted(path.parent))
+    named = {folder: paths for folder, paths in named_instructions(directory).items() if not is_trusted(folder)}
     top = next((top for top in (directory.resolve(), *directory.resolve().parents) if _has_repository(top)), None)
     programs = () if top is None or is_trusted(top) else _programs_of(top)
-    folders = [path.parent for path in instructions] + ([top] if top is not None and programs else [])
+    folders = [*named, *([top] if top is not None and programs else [])]
+    instructions = tuple(path for paths in named.values() for path in paths)
     return Untrusted(tuple(dict.fromkeys(folders)), instructions, programs) if folders else None
 
 
