@@ -49,7 +49,7 @@ def test_files_of_the_project_and_of_the_user_are_found(home: Path) -> None:
     assert sorted(folder.name for folder in extensions.project_folders) == [".agents", ".bartack", ".claude"]
     untrusted = load_extensions(inner, home, project=False)
     assert (sorted(untrusted.commands), sorted(untrusted.skills), sorted(untrusted.agents)) == (["mine"], ["own"], [])
-    assert untrusted.project_folders == extensions.project_folders
+    assert untrusted.project_folders == ()
 
 
 def test_the_home_is_no_project(home: Path) -> None:
@@ -125,9 +125,9 @@ async def test_a_sub_agent_reads_with_the_model_of_its_caller_and_a_budget(tmp_p
 async def test_a_sub_agent_ends_after_its_turns(tmp_path: Path) -> None:
     agents = {"explore": Extension("explore", Path("e.md"), {"max_turns": "2", "tools": "Glob"}, "Look.")}
     runtime = LocalRuntime(tmp_path)
-    (tool, _) = extension_tools(
-        NONE._replace(agents=agents), model=ScriptedModel([""]), runtime=runtime, approval=None, tools=file_tools()
-    )
+    unused = ScriptedModel([""])
+    extensions = NONE._replace(agents=agents)
+    (tool, _) = extension_tools(extensions, model=unused, runtime=runtime, approval=None, tools=file_tools())
     looks = [assistant(ToolCall(f"c{number}", "list_files", {"limit": number + 1})) for number in range(2)]
     model = ScriptedModel([assistant(ToolCall("c", "explore", {"prompt": "?"})), *looks, "Done."])
     async with Agent(model, tools=[tool], runtime=runtime, store="memory:") as agent:

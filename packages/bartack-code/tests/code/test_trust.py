@@ -82,6 +82,19 @@ def test_a_folder_with_instructions_is_asked_about_by_their_names(tmp_path: Path
     assert untrusted(project / "sub") is None
 
 
+def test_a_folder_with_extensions_or_hooks_is_asked_about_by_their_names(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project")
+    (project / ".bartack").mkdir()
+    os.mkfifo(project / ".bartack" / "hooks.toml")  # whoever opens it waits
+    (project / ".claude" / "skills").mkdir(parents=True)
+    brought = untrusted(project)
+    assert brought is not None
+    assert brought.instructions == (project / ".bartack" / "hooks.toml", project / ".claude" / "skills")
+    assert brought.folders == (project,)
+    trust(project)
+    assert untrusted(project) is None
+
+
 def test_a_plain_clone_brings_no_programs_along(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin")
     identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")

@@ -170,15 +170,13 @@ class _SingleRun:
             setup, hooks = prepared.setup, HookRunner(prepared.hooks, current_directory(), note)
             approval = None if prepared.mode == "ask" else mode_policy(prepared.mode, runtime)
             if runtime is not None and setup.has_coding_prompt:
+                further_tools = (tool for tool in setup.tools if isinstance(tool, ToolDefinition))
                 own_tools = extension_tools(
                     prepared.extensions,
                     model=setup.model,
                     runtime=runtime,
                     approval=approval,
-                    tools=[
-                        *setup.tools_for_files(),
-                        *(tool for tool in setup.tools if isinstance(tool, ToolDefinition)),
-                    ],
+                    tools=[*setup.tools_for_files(), *further_tools],
                     hooks=hooks.for_agent(),
                 )
                 setup = setup._replace(tools=(*setup.tools, *own_tools))
