@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bartack import Message, MessageDelta, TextDelta
 from bartack.agent import Agent, RunResult
-from bartack.events import LiveDeltas, LiveEntry, LiveReset
+from bartack.events import DeltaReceived, LiveDeltas, LiveEntry, LiveReset
 from bartack.models import ScriptedModel
 from bartack.models.guard import GuardedStream
 from bartack.nouns.config import AgentConfig, LoopConfig
@@ -113,10 +113,15 @@ async def test_the_journal_is_off_by_default() -> None:
     assert LoopConfig().journal_ms is None
     store = MemoryStore()
     model = GatedModel(ANSWER)
+    received = 0
     async with Agent(model, store=store).stream("hi", session=SESSION) as run:
-        async for _ in run:
-            model.steps.release()
+        async for event in run:
+            received += isinstance(event, DeltaReceived)
+            if received == 3:
+                await asyncio.sleep(0.5)  # one that is on would be written by then
             assert await store.read_journal(SESSION) == ()
+            model.steps.release()
+    assert received > 3
 
 
 class NoJournal(MemoryStore):

@@ -1,6 +1,7 @@
 """Store failures: a failed write stops the run, and a second writer gets a conflict before any model call."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +138,22 @@ async def test_a_lease_is_renewed_while_a_tool_runs() -> None:
     second_agent, _, _ = make(["never"], store=store)
     task = asyncio.create_task(agent.run("Go", session=SESSION))
     await within(waiting.started.wait())
-    await asyncio.sleep(3.5)
+    first = await store.lease_of(SESSION)
+    assert first is not None
+    await within(_renewed(store, first))
     with pytest.raises(Conflict):
         await second_agent.run("Now?", session=SESSION)
     waiting.proceed.set()
     assert (await within(task)).output == "Done."
+
+
+async def _renewed(store: MemoryStore, first: Lease) -> None:
+    """Returns when the lease would have expired if it had not been renewed."""
+    while (lease := await store.lease_of(SESSION)) is not None and first.expires_at > datetime.now(UTC):
+        assert lease.epoch == first.epoch
+        await asyncio.sleep(0.05)
+    assert lease is not None
+    assert lease.expires_at > first.expires_at
 
 
 async def test_the_lease_is_released_however_a_run_ends() -> None:

@@ -44,6 +44,7 @@ def test_tool_names_are_unique() -> None:
 
 
 def test_the_order_of_adding_does_not_affect_the_specs() -> None:
+    """D-6.1"""
     specs = ToolRegistry([b, a, plain]).build_model_tool_specs()
     assert specs == ToolRegistry([plain, a, b]).build_model_tool_specs()
     assert [spec.name for spec in specs] == ["a", "b", "plain"]
