@@ -247,7 +247,7 @@ class GeminiInteractions(Decoder):
             for event, frame in waiting:
                 _EVENTS[event.event_type or frame.event](self, event, frame)
         else:
-            self._carry({Keys.STEP: {**joined_pieces([step.value, *step.pieces]), "type": step.kind}})
+            self._carry({InteractionsKeys.STEP: {**joined_pieces([step.value, *step.pieces]), "type": step.kind}})
 
     def _carry(self, data: dict[str, Any]) -> None:
         """Emit an empty text that keeps what is unknown here at its position."""
@@ -322,7 +322,7 @@ class GeminiInteractions(Decoder):
         elif kind in MEDIA:
             self._read_media(step, kind, item)
         elif kind not in ("", "text") and step.kind == "model_output" and self._pending.can_keep(item):
-            self._carry({Keys.CONTENT: item})
+            self._carry({InteractionsKeys.CONTENT: item})
             step.is_new = True  # text after it is another part
             self._has_text = False
 
@@ -389,7 +389,7 @@ class GeminiInteractions(Decoder):
         key = self._running.pop(call_id, None)
         if key is None:
             if step.kind == "function_result":  # a Google agent ran this function itself (not recorded)
-                self._carry({Keys.STEP: value})
+                self._carry({InteractionsKeys.STEP: value})
                 return
             key = step.key
             name = text_of(value, "name") or step.kind.removesuffix("_result")

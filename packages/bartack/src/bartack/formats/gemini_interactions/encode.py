@@ -92,8 +92,8 @@ class _Steps:
         for index, part in enumerate(message.parts):
             path = f"{where}.parts[{index}]"
             match part:
-                case Text() if Keys.STEP in self._losses.own_data(part):
-                    self.found.append(dict(self._losses.own_data(part)[Keys.STEP]))
+                case Text() if InteractionsKeys.STEP in self._losses.own_data(part):
+                    self.found.append(dict(self._losses.own_data(part)[InteractionsKeys.STEP]))
                 case Text() | Image() | FileRef():
                     content = self._content(path, part)
                     if message.role == "assistant":
@@ -119,8 +119,8 @@ class _Steps:
         data = self._losses.continuation(where, part.continuation)
         if isinstance(part, Text):
             fields: Json = {"type": "text", "text": part.text}
-            if Keys.CONTENT in data:
-                return [dict(data[Keys.CONTENT])]
+            if InteractionsKeys.CONTENT in data:
+                return [dict(data[InteractionsKeys.CONTENT])]
             if not part.text:
                 for name in data:
                     self._losses.add(where, name, "the text that it belongs to is empty")
