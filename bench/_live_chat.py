@@ -46,6 +46,6 @@ async def unread(chats: int) -> float:
 
 
 if __name__ == "__main__":
-    from bartack.app.event_loop import run_async
+    from bartack.app.platform import run_async
 
     print(run_async(unread(int(sys.argv[1]))))

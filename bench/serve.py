@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from bartack.app.event_loop import run_async
+from bartack.app.platform import run_async
 from bench._live_chat import ANSWER, ARGUMENTS, DELTAS, RATE, TOKEN
 from bench.peers.environments import BARTACK, ROOT, CannotRun, command, sealed, versions
 

@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
-from bartack.app.event_loop import loop_factory
+from bartack.app.platform import loop_factory
 from bartack.formats import decoder
 from bartack.formats.framing import Frame, ServerSentEvents
 from bartack.nouns.messages import Message, user

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 
 from bartack import Agent, MemoryStore, tool
-from bartack.app.event_loop import run_async
+from bartack.app.platform import run_async
 from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo

@@ -23,7 +23,7 @@ from bartack.store import open_store
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import next_entries
 from bartack.testing.event_writers import EVENT_WRITERS
-from bartack_server.gateway.drafts import Draft, Drafts, drafts_folder
+from bartack_server.gateway.drafts import AnswerDraft, Drafts, drafts_folder
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, stored_key
 
@@ -138,7 +138,7 @@ def files_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def draft_in(folder: Path, store: MemoryStore) -> tuple[Draft, str]:
+async def draft_in(folder: Path, store: MemoryStore) -> tuple[AnswerDraft, str]:
     """A draft for a session with a question, as its file says of a process that has died."""
     await store.create_session("s")
     tail = await store.tail_of("s")
@@ -202,7 +202,7 @@ def test_each_store_has_a_folder_for_drafts_unless_it_is_in_memory(tmp_path: Pat
 
 
 def test_a_draft_of_another_upstream_begins_anew(tmp_path: Path) -> None:
-    draft = Draft(tmp_path / "a.jsonl", Environment())
+    draft = AnswerDraft(tmp_path / "a.jsonl", Environment())
     draft.add([Start("m", "r")])
     draft.flush("s", "e", None)
     draft.add([TextDelta("lost")])

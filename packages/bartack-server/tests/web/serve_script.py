@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from bartack.app.event_loop import run_async
+from bartack.app.platform import run_async
 from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
 from bartack_server.web.server import Address, bound_socket, serve

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bartack.app.event_loop import run_async
+from bartack.app.platform import run_async
 
 
 async def kind_of_loop() -> type[asyncio.AbstractEventLoop]:
@@ -17,6 +17,6 @@ def test_uvloop_is_used_if_it_is_installed() -> None:
 
 
 def test_without_uvloop_the_loop_of_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bartack.app.event_loop.find_spec", lambda name: None)
+    monkeypatch.setattr("bartack.app.platform.find_spec", lambda name: None)
     with asyncio.Runner() as runner:
         assert run_async(kind_of_loop()) is type(runner.get_loop())

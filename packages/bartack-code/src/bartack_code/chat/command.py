@@ -23,11 +23,10 @@ from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, command_options, demo_notice, new_agent, private_files, resolve_setup
 from bartack.app.coding_prompt import coding_prompt
 from bartack.app.errors import with_hint
-from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers, user_servers
 from bartack.app.modes import Mode
 from bartack.app.permissions import PermissionFile
-from bartack.app.platform import current_directory, require_posix
+from bartack.app.platform import current_directory, require_posix, run_async
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import HookSettings, setting, settings_file

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bartack.agent import Agent
 from bartack.app.agent_setup import AgentSetup, command_options, new_agent, private_files, resolve_setup
-from bartack.app.event_loop import run_async
+from bartack.app.platform import run_async
 from bartack.app.sessions import opened_store
 from bartack.cli import options
 from bartack.tools.mcp import McpServer

@@ -17,11 +17,10 @@ from bartack.agent import Run
 from bartack.agent.run import as_message
 from bartack.app.agent_setup import AgentSetup, SchemaOutput, command_options, new_agent, private_files
 from bartack.app.errors import failure_hint, with_hint, with_store_hint
-from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import unavailable_servers
 from bartack.app.modes import Mode, mode_policy
 from bartack.app.notices import losses_text
-from bartack.app.platform import current_directory
+from bartack.app.platform import current_directory, run_async
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import ensure_session, find_session, latest_session_here, opened_store
 from bartack.app.settings import HookSettings

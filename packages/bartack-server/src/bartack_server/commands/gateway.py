@@ -14,7 +14,7 @@ import typer
 from bartack.agent import Agent
 from bartack.app.agent_setup import connect_model, load_agents
 from bartack.app.errors import with_hint
-from bartack.app.event_loop import run_async
+from bartack.app.platform import run_async
 from bartack.app.safe_text import safe_line, safe_text
 from bartack.app.sessions import configured_store, opened_store
 from bartack.app.settings import settings_file

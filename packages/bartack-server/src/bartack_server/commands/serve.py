@@ -16,7 +16,7 @@ import typer
 from bartack.agent.tracing import Telemetry
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import with_hint
-from bartack.app.event_loop import run_async
+from bartack.app.platform import run_async
 from bartack.app.queues import QUEUE, queue_opener
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import opened_store

@@ -10,10 +10,9 @@ import typer
 from bartack.agent import Agent
 from bartack.app.agent_setup import load_agents, new_agent, resolve_setup
 from bartack.app.errors import with_store_hint
-from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import chosen_servers
 from bartack.app.notices import plural
-from bartack.app.platform import require_posix
+from bartack.app.platform import require_posix, run_async
 from bartack.app.queues import QUEUE, opened_queue
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import configured_store, opened_store

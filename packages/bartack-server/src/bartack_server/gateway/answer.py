@@ -42,7 +42,7 @@ from bartack.nouns.tables import AssemblyStatus
 from bartack.session.context.tokens import message_tokens, tool_tokens
 from bartack.stream.assembler import MessageAssembler
 from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRequest, error_in, failure_of
-from bartack_server.gateway.drafts import Draft
+from bartack_server.gateway.drafts import AnswerDraft
 from bartack_server.gateway.envelopes import Envelopes, SealedAnswer, has_envelope
 from bartack_server.gateway.outbox import Outbox
 from bartack_server.gateway.pass_through import PassThrough, can_pass_through, passed_call
@@ -94,7 +94,7 @@ class GatewayAnswer(Response):
         *,
         envelopes: Envelopes,
         conversation: ConversationRecord | None = None,
-        draft: Draft | None = None,
+        draft: AnswerDraft | None = None,
         session_id: str | None = None,
         reserve: Callable[[Upstream, ModelRequest], Awaitable[None]] = _nothing,
         on_end: Callable[[RequestOutcome], Awaitable[None]] = _nothing,

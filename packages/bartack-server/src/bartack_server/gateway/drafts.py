@@ -33,7 +33,7 @@ from bartack.store.session_store import SessionStore
 from bartack.stream.assembler import MessageAssembler
 from bartack_server.gateway.recording import answer_fact, append_after
 
-__all__ = ["Draft", "Drafts", "drafts_folder"]
+__all__ = ["AnswerDraft", "Drafts", "drafts_folder"]
 
 _log = logger("gateway")
 _ABANDONED_S = 3600.0  # without a change; for processes of another boot or container, which cannot be looked up
@@ -61,7 +61,7 @@ class _Header(Noun, frozen=True, kw_only=True):
     response_id: str | None = None
 
 
-class Draft:
+class AnswerDraft:
     """The file of one answer. It is created by the first `flush`."""
 
     def __init__(self, path: Path, environment: Environment) -> None:
@@ -124,10 +124,10 @@ class Drafts:
         self._folder = folder
         self._store = store
 
-    def new(self) -> Draft:
+    def new(self) -> AnswerDraft:
         """A draft for an answer."""
         environment = self._store.environment
-        return Draft(self._folder / f"{environment.new_id()}.jsonl", environment)
+        return AnswerDraft(self._folder / f"{environment.new_id()}.jsonl", environment)
 
     async def recover(self) -> None:
         """Store the answers of gateways that have died."""

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bartack.app.errors import with_hint
-from bartack.app.event_loop import run_async
 from bartack.app.mcp_servers import (
     add_server,
     chosen_servers,
@@ -19,6 +18,7 @@ from bartack.app.mcp_servers import (
     servers_path,
     user_servers,
 )
+from bartack.app.platform import run_async
 from bartack.app.safe_text import safe_line
 from bartack.cli import options
 from bartack.cli.output import Row, columns, note, print_json, print_table

@@ -32,8 +32,7 @@ from bartack.nouns.entries import ApprovalRequired, Entry
 from bartack.nouns.json_values import json_text, write_time_text
 from bartack.nouns.parts import ToolResult
 from bartack.protocols.ag_ui_messages import Json, message_json, place_of, result_json
-from bartack.protocols.content import content_text
-from bartack.protocols.sse import HEADERS, sse
+from bartack.protocols.content import HEADERS, content_text, sse
 from bartack.session.decisions import approval_id
 
 __all__ = ["HEADERS", "PROTOCOL_VERSION", "STATE", "AgUiStream"]

@@ -19,8 +19,7 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text, write_bytes
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, Thinking, ToolCall, ToolContent, ToolResult
-from bartack.protocols.content import content_text, media_type_of, read_media
-from bartack.protocols.converting import converted
+from bartack.protocols.content import content_text, converted, media_type_of, read_media
 from bartack.session.decisions import Decision, Verdict, read_approval_id
 from bartack.session.redaction import visible
 from bartack.stream.assembler import parse_arguments

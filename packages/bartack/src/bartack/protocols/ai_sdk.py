@@ -37,9 +37,8 @@ from bartack.nouns.json_values import write_time_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, ToolResult
 from bartack.nouns.wire import dump
-from bartack.protocols.content import content_text, media_type_of, media_url
-from bartack.protocols.sse import HEADERS as SSE_HEADERS
-from bartack.protocols.sse import sse
+from bartack.protocols.content import HEADERS as SSE_HEADERS
+from bartack.protocols.content import content_text, media_type_of, media_url, sse
 from bartack.session.decisions import approval_id, question_digest
 
 __all__ = [

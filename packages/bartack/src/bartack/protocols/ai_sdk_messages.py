@@ -24,8 +24,7 @@ from bartack.nouns.messages import Message, assistant, system, tool_message, use
 from bartack.nouns.parts import ContentPart, Text, Thinking, ToolCall, ToolResult
 from bartack.protocols.ai_sdk import Chunk, UIMessageStream, Version, ui_parts
 from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
-from bartack.protocols.content import read_media, result_of
-from bartack.protocols.converting import converted
+from bartack.protocols.content import converted, read_media, result_of
 from bartack.session.decisions import Decision, read_approval_id
 from bartack.session.redaction import visible
 

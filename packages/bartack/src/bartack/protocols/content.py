@@ -1,14 +1,27 @@
-"""Content that all protocols exchange: images and files by their URL, and results as text."""
+"""What all protocols exchange: images and files by their URL, results as text, JSON from a client as typed values, and
+JSON to a client as server-sent events, one object per frame."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from bartack.formats.media import data_url, split_data_url
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import STRUCTURED, FileRef, Image, Part, Text, ToolContent, ToolResult
 
-__all__ = ["content_text", "is_blank", "media_type_of", "media_url", "read_media", "result_of"]
+__all__ = [
+    "HEADERS",
+    "content_text",
+    "converted",
+    "is_blank",
+    "media_type_of",
+    "media_url",
+    "read_media",
+    "result_of",
+    "sse",
+]
 
 _BINARY = "application/octet-stream"
 
@@ -72,3 +85,26 @@ def read_media(url: str, *, media_type: str | None, name: str | None, path: str)
     if kind is not None and kind.startswith("image/"):
         return Image.from_bytes(data, mime_type=kind, name=name)
     return FileRef.from_bytes(data, name or "file", mime_type=kind)
+
+
+HEADERS: Mapping[str, str] = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # a proxy in front passes each frame on at once
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+def sse(objects: Iterable[Mapping[str, Any]]) -> bytes:
+    """The objects as frames."""
+    return b"".join([b"data: %b\n\n" % _encode(content) for content in objects])
+
+
+def converted(value: Any, kind: Any, where: str = "$") -> Any:
+    """The value as this type; `PartValidationError` names the place inside `where` that does not fit."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at ")
+        raise PartValidationError(text, path=path.strip("`").replace("$", where, 1) or where) from None
