@@ -132,7 +132,7 @@ async def _serve(
     async with opened_store(store_address) as store:
         secret = None if await all_keys(store) else await _add(store, "default")
         application = GatewayApp(
-            upstreams, store, Hosts(origins), RequestLog(_log_path()), agents, drafts=drafts_folder(at)
+            upstreams, store, Hosts(origins), RequestLog(_log_path()), agents, drafts=drafts_folder(store_address)
         )
 
         def ready() -> None:
