@@ -10,13 +10,15 @@ from bartack.nouns.errors import BartackError
 from bartack_server.gateway.check import check_program
 
 PROGRAM = """#!{python}
-import json, os, subprocess, sys, urllib.request
+import json, os, pathlib, subprocess, sys, urllib.request
+
+settings = json.loads(pathlib.Path(os.environ["HOME"], ".claude", "settings.json").read_text())["env"]
 
 def ask(messages):
-    body = json.dumps({{"model": os.environ["ANTHROPIC_MODEL"], "max_tokens": 9, "messages": messages, "stream": True,
+    body = json.dumps({{"model": settings["ANTHROPIC_MODEL"], "max_tokens": 9, "messages": messages, "stream": True,
                        "tools": [{{"name": "Bash", "input_schema": {{"type": "object"}}}}]}}).encode()
-    headers = {{"authorization": "Bearer " + os.environ["ANTHROPIC_AUTH_TOKEN"]}}
-    request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", body, headers)
+    headers = {{"authorization": "Bearer " + settings["ANTHROPIC_AUTH_TOKEN"]}}
+    request = urllib.request.Request(settings["ANTHROPIC_BASE_URL"] + "/v1/messages", body, headers)
     blocks, arguments = {{}}, {{}}
     for line in urllib.request.urlopen(request):
         event = json.loads(line[6:]) if line.startswith(b"data: ") else {{}}

@@ -4,14 +4,17 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from bartack_server.gateway.programs import PROGRAMS
+from bartack.nouns.errors import ConfigError
+from bartack_server.gateway.programs import PROGRAMS, settings_for, write_settings
 from tests.gateway.serving import LIMIT_S
 
 COMMAND = [sys.executable, "-m", "bartack.cli", "gateway"]
@@ -68,6 +71,49 @@ def test_settings_of_programs_have_the_address_and_the_key(program: str, tmp_pat
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=env, timeout=LIMIT_S)
     assert all(text in done.stdout for text in ("http://127.0.0.1:9", "bt-key", "fast"))
     assert "9//" not in done.stdout
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_settings_are_added_to_those_of_a_program_once(program: str, tmp_path: Path) -> None:
+    old = {
+        "claude": '{"env": {"OTHER": "1"}, "theme": "dark"}',
+        "codex": '# mine\nmodel = "old"\n[model_providers.bartack]\nname = "old"\n[other]\nmodel = "kept"\n',
+        "opencode": '{"provider": {"mine": {}}, "theme": "dark"}',
+        "pi": '{"providers": {"mine": {}}}',
+    }.get(program, "OTHER=1\nOPENAI_API_KEY=old\nexport GEMINI_API_KEY=old\n")
+    settings = settings_for(program, url="http://127.0.0.1:4748", key="bt-key", model="m")
+    path = tmp_path / settings.path
+    path.parent.mkdir(parents=True)
+    path.write_text(old)
+    for _ in range(2):
+        assert write_settings(settings, tmp_path) == path
+    text = path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    if program == "codex":
+        table = tomllib.loads(text)
+        assert (table["model"], table["model_provider"]) == ("m", "bartack")
+        assert table["model_providers"]["bartack"]["name"] == "Bartack"
+        assert (table["other"], text.count("# mine")) == ({"model": "kept"}, 1)
+        return
+    assert text.count("bt-key") == 1
+    assert "old" not in text or program in ("gemini", "qwen")  # keys of the other one are not theirs
+    if old.startswith("{"):
+        assert set(json.loads(old)) <= set(json.loads(text))
+        assert ("mine" in old) <= ("mine" in text)
+    else:
+        assert "OTHER=1\n" in text
+
+
+def test_the_command_writes_settings_and_leaves_a_file_that_it_cannot_read_alone(tmp_path: Path) -> None:
+    path = tmp_path / ".claude" / "settings.json"
+    code, output, _ = run(tmp_path, "env", "claude", "--write")
+    assert (code, output) == (0, f"Wrote {path}\n")
+    path.write_text("// a comment\n{}")
+    code, _, error = run(tmp_path, "env", "claude", "--write")
+    assert (code, "cannot be changed" in error, path.read_text()) == (2, True, "// a comment\n{}")
+    path.write_text("[]")
+    with pytest.raises(ConfigError, match="not a JSON object"):
+        write_settings(settings_for("claude", url="", key="", model=""), tmp_path)
 
 
 def test_an_unknown_program_or_model_is_refused_with_an_explanation(tmp_path: Path) -> None:

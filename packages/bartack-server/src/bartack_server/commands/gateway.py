@@ -30,7 +30,7 @@ from bartack_server.gateway.app import GatewayApp
 from bartack_server.gateway.check import CHECKED, check_program
 from bartack_server.gateway.drafts import drafts_folder
 from bartack_server.gateway.keys import Budget, GatewayKey, add_key, all_keys, digest_of, new_secret, revoke_key
-from bartack_server.gateway.programs import PROGRAMS, settings_for
+from bartack_server.gateway.programs import PROGRAMS, settings_for, write_settings
 from bartack_server.gateway.request_log import RequestLog, log_lines
 from bartack_server.gateway.upstreams import Upstreams
 from bartack_server.web.access import Hosts
@@ -281,6 +281,9 @@ def env(
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="NAME", help="Name of the model that the program should use.")
     ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Add the settings to the settings file of the program instead.")
+    ] = False,
 ) -> None:
     """Print the settings that make a program use the gateway: variables for a shell, or a part of its settings file.
 
@@ -291,7 +294,13 @@ def env(
             text = f"Unknown program {safe_line(program)!r}. Known programs: {', '.join(PROGRAMS)}."
             raise BartackError(text, code=ErrorCode.INVALID_CONFIG)
     key = os.environ.get(_KEY, "").strip() or "KEY"
-    _print(settings_for(program, url=url.rstrip("/"), key=key, model=model or "default"))
+    settings = settings_for(program, url=url.rstrip("/"), key=key, model=model or "default")
+    if not write:
+        _print(settings.text)
+        return
+    with options.usage_errors():
+        path = write_settings(settings, Path.home())
+    _print(f"Wrote {safe_line(str(path))}")
 
 
 @app.command("check")

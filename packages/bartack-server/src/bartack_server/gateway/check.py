@@ -31,7 +31,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack.store.memory import MemoryStore
 from bartack_server.gateway.app import GatewayApp, gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of, new_secret
-from bartack_server.gateway.programs import settings_for
+from bartack_server.gateway.programs import settings_for, write_settings
 
 __all__ = ["CHECKED", "CheckFinding", "check_program", "output_of", "served", "set_up", "store_with_key"]
 
@@ -50,7 +50,6 @@ class _Program(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
     variables: Mapping[str, str] = {}
-    settings_path: str | None = None  # below its home, for a program that is not set up by variables
     files: Mapping[str, str] = {}  # below its home
 
 
@@ -68,7 +67,6 @@ CHECKED: Mapping[str, _Program] = {
         ),
         "exec_command",
         {"cmd": _COMMAND},
-        settings_path=".codex/config.toml",
     ),
     "gemini": _Program(
         ("gemini", "-y", "-p", "Run the command."),
@@ -82,7 +80,6 @@ CHECKED: Mapping[str, _Program] = {
         "bash",
         {"command": _COMMAND, "description": "Mark"},
         {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
-        settings_path=".config/opencode/opencode.json",
     ),
     "qwen": _Program(
         ("qwen", "--auth-type", "openai", "--approval-mode", "yolo", "-p", "Run the command."),
@@ -94,7 +91,6 @@ CHECKED: Mapping[str, _Program] = {
         "bash",
         {"command": _COMMAND},
         {"PI_OFFLINE": "1"},
-        settings_path=".pi/agent/models.json",
     ),
 }
 
@@ -170,19 +166,14 @@ async def _run(program: str, executable: str, script: Sequence[ScriptedResponse]
 def set_up(program: str, home: Path, work: Path, *, url: str, key: str) -> dict[str, str]:
     """Create a home with the settings of the program, and a folder to work in; returns its variables."""
     row = CHECKED[program]
-    settings = settings_for(program, url=url, key=key, model=_MODEL)
-    variables = {"HOME": str(home), "PATH": os.environ.get("PATH", ""), "BARTACK_GATEWAY_KEY": key, "CI": "1"}
-    files = dict(row.files)
-    if row.settings_path is None:
-        variables |= dict(line.removeprefix("export ").split("=", 1) for line in settings.splitlines())
-    else:
-        files[row.settings_path] = settings
     home.mkdir()
     work.mkdir()
-    for name, text in files.items():
+    write_settings(settings_for(program, url=url, key=key, model=_MODEL), home)
+    for name, text in row.files.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    variables = {"HOME": str(home), "PATH": os.environ.get("PATH", ""), "BARTACK_GATEWAY_KEY": key, "CI": "1"}
     return {**variables, **row.variables}
 
 
