@@ -1,12 +1,14 @@
 """The law of approvals: whatever executes is, byte for byte, what the decision that authorised it was shown.
 
-Random interleavings of changes to the file, to the arguments and to the definition with decisions, crashes and resumes
-run against a real directory. Each write is compared with the preview in the question that its decision names.
+Random interleavings of changes to the file, to the arguments, to the definition and to the rules with decisions,
+crashes and resumes run against a real directory, on several stores. Each write is compared with the preview in the
+question that its decision names. A write without a question needs a rule that covered it then.
 """
 
 import asyncio
 import tempfile
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,15 +19,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bartack import Agent, ToolCall, assistant
+from bartack.app.permissions import Rule, RuledCall, covering
 from bartack.models import ScriptedModel
 from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, ToolStarted
 from bartack.nouns.errors import BartackError, StoreError
 from bartack.session.decisions import Decision, question_digest
-from bartack.store import MemoryStore, Tail
+from bartack.store import MemoryStore, SessionStore, Tail
+from bartack.store.jsonl import JsonlStore
 from bartack.store.requests import decide, pending_approvals
+from bartack.store.sqlite import SqliteStore
 from bartack.tools import LocalRuntime, ToolDefinition, file_tools
 from bartack.tools.file_changes import change_in
-from bartack.tools.runtime import EditFile, Operation, WriteFile
+from bartack.tools.runtime import Operation, RunCommand
 from lab.bound_writes import lost_writes, start_writer
 
 TEXTS = ("x\n", "x\nx\n", "y\n", "")
@@ -33,6 +38,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("file"), st.sampled_from([*TEXTS, None])),
         st.tuples(st.just("definition"), st.sampled_from(["one", "two"])),
+        st.tuples(st.just("rule"), st.sampled_from(["none", "other", "this"])),
         st.tuples(st.just("look"), st.none()),
         st.tuples(st.just("approve"), st.booleans()),
         st.tuples(st.just("modify"), st.sampled_from(TEXTS)),
@@ -45,11 +51,12 @@ CALLS = st.sampled_from(
     [
         ToolCall("c1", "write_file", {"path": "a.txt", "text": "new\n"}),
         ToolCall("c1", "edit_file", {"path": "a.txt", "old": "x", "new": "z", "everywhere": True}),
+        ToolCall("c1", "run_command", {"command": "echo new > a.txt"}),
     ]
 )
 
 
-class Failing(MemoryStore):
+class Failing:
     """A store that stores nothing more after some appends, as if the process had been killed."""
 
     remaining: int | None = None
@@ -59,16 +66,46 @@ class Failing(MemoryStore):
             self.remaining -= 1
             if self.remaining < 0:
                 raise StoreError("The process is gone.")
-        return await super().append(*arguments, **options)
+        tail: Tail = await super().append(*arguments, **options)  # type: ignore[misc]
+        return tail
+
+
+class FailingMemory(Failing, MemoryStore):
+    pass
+
+
+class FailingSqlite(Failing, SqliteStore):
+    pass
+
+
+class FailingJsonl(Failing, JsonlStore):
+    pass
+
+
+AnyStore = FailingMemory | FailingSqlite | FailingJsonl
+STORES = ("memory", "sqlite", "jsonl")
+
+
+@asynccontextmanager
+async def opened(kind: str, folder: Path) -> AsyncIterator[AnyStore]:
+    store: Any = FailingMemory()
+    if kind != "memory":
+        store = await (FailingSqlite.open(folder / "a.db") if kind == "sqlite" else FailingJsonl.open(folder / "store"))
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 class Recording(LocalRuntime):
-    """Notes the content of the file before and after each change."""
+    """Notes the operation, the content of the file before and after it, and the rule for each change."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.made: list[tuple[bytes | None, bytes | None]] = []
+        self.made: list[tuple[Operation, bytes | None, bytes | None, bool]] = []
         self.file = root / "a.txt"
+        self.rule: Rule | None = None
+        self.is_ruled = False  # whether a rule has let the call of this run through
 
     def content(self) -> bytes | None:
         return self.file.read_bytes() if self.file.exists() else None
@@ -76,9 +113,13 @@ class Recording(LocalRuntime):
     async def execute(self, operation: Operation, **options: Any) -> Any:
         before = self.content()
         output = await super().execute(operation, **options)
-        if isinstance(operation, WriteFile | EditFile):
-            self.made.append((before, self.content()))
+        self.made.append((operation, before, self.content(), self.is_ruled))
         return output
+
+    def policy(self, call: ToolCall, definition: ToolDefinition) -> bool:
+        ruled = RuledCall(call.tool_name, call.arguments, root=self.root)
+        self.is_ruled = self.rule is not None and covering([self.rule], ruled) is not None
+        return not self.is_ruled
 
 
 def digest(data: bytes | None) -> str:
@@ -89,12 +130,38 @@ def tools_of(version: str) -> list[ToolDefinition]:
     return [replace(definition, digest=version) for definition in file_tools()]
 
 
-async def play(call: ToolCall, before: str | None, steps: list[tuple[str, Any]], root: Path) -> int:
+def rule_for(call: ToolCall, kind: str) -> Rule | None:
+    """A rule that covers the call, or one like it that does not."""
+    is_this = kind == "this"
+    if kind == "none":
+        return None
+    if call.tool_name == "run_command":
+        return Rule(command=call.arguments["command"] if is_this else "echo other > a.txt")
+    return Rule(tool=call.tool_name, path="a.txt" if is_this else "b.txt")
+
+
+async def play(
+    call: ToolCall, before: str | None, steps: list[tuple[str, Any]], folder: Path, kind: str = "memory"
+) -> int:
     """Play the steps, check what was executed, and return how many changes were made."""
-    store, version = Failing(), "one"
-    runtime = Recording(root)
+    root = folder / "project"
+    root.mkdir()
+    async with opened(kind, folder) as store:
+        return await play_on(store, call, before, steps, root)
+
+
+async def play_on(
+    store: AnyStore,
+    call: ToolCall,
+    before: str | None,
+    steps: list[tuple[str, Any]],
+    root: Path,
+) -> int:
+    version, runtime = "one", Recording(root)
     if before is not None:
         runtime.file.write_text(before)
+    if steps and steps[0][0] == "rule":
+        runtime.rule = rule_for(call, steps[0][1])
     await run(store, runtime, version, call)
     shown: ApprovalRequired | None = None
     for step, value in steps:
@@ -104,6 +171,8 @@ async def play(call: ToolCall, before: str | None, steps: list[tuple[str, Any]],
                 runtime.file.unlink(missing_ok=True) if value is None else runtime.file.write_text(value)
             case "definition":
                 version = value
+            case "rule":
+                runtime.rule = rule_for(call, value)
             case "look":
                 shown = questions[0] if questions else None
             case "approve" | "modify":
@@ -116,10 +185,11 @@ async def play(call: ToolCall, before: str | None, steps: list[tuple[str, Any]],
     return len(runtime.made)
 
 
-async def answer(store: MemoryStore, shown: ApprovalRequired | None, step: str, value: Any, call: ToolCall) -> None:
+async def answer(store: SessionStore, shown: ApprovalRequired | None, step: str, value: Any, call: ToolCall) -> None:
     if shown is None:
         return
-    arguments = {"path": "a.txt", "text": value} if step == "modify" and call.tool_name == "write_file" else None
+    changed = {"write_file": {"path": "a.txt", "text": value}, "run_command": {"command": "echo more > a.txt"}}
+    arguments = changed.get(call.tool_name) if step == "modify" else None
     decision = Decision(
         "approve" if arguments is None else "modify_args", arguments=arguments, question_digest=question_digest(shown)
     )
@@ -127,9 +197,10 @@ async def answer(store: MemoryStore, shown: ApprovalRequired | None, step: str, 
         await decide(store, "s", "c1", decision)
 
 
-async def run(store: MemoryStore, runtime: Recording, version: str, call: ToolCall | None) -> None:
+async def run(store: SessionStore, runtime: Recording, version: str, call: ToolCall | None) -> None:
+    runtime.is_ruled = False
     model = ScriptedModel([*([] if call is None else [assistant(call)]), "done", "done"])
-    async with Agent(model, tools=tools_of(version), runtime=runtime, store=store) as agent:
+    async with Agent(model, tools=tools_of(version), runtime=runtime, store=store, approval=runtime.policy) as agent:
         with suppress(BartackError):  # it crashed, or there is nothing to resume
             await (agent.resume("s", takeover=True) if call is None else agent.run("go", session="s"))
 
@@ -137,19 +208,30 @@ async def run(store: MemoryStore, runtime: Recording, version: str, call: ToolCa
 def check(entries: Any, runtime: Recording) -> None:
     questions: dict[str, ApprovalRequired] = {}
     decided: ApprovalDecided | None = None
-    authorised: list[tuple[ApprovalDecided, ApprovalRequired]] = []
+    started: list[tuple[ApprovalDecided, ApprovalRequired] | None] = []  # with the decision before it
     for entry in entries:
         match entry.fact:
             case ApprovalRequired():
                 questions[question_digest(entry.fact)] = entry.fact
             case ApprovalDecided():
                 decided = entry.fact
+            case ToolStarted() if decided is None:
+                started.append(None)
             case ToolStarted():
                 assert decided is not None
                 assert decided.question_digest is not None
-                authorised.append((decided, questions[decided.question_digest]))
-    assert len(runtime.made) <= min(len(authorised), 1)
-    for (before, after), (verdict, question) in zip(runtime.made, authorised[-1:], strict=False):
+                started.append((decided, questions[decided.question_digest]))
+    assert len(runtime.made) <= min(len(started), 1)
+    for (operation, before, after, is_ruled), decision in zip(runtime.made, started[-1:], strict=False):
+        if is_ruled:
+            continue
+        assert decision is not None
+        verdict, question = decision
+        if isinstance(operation, RunCommand):
+            preview = question.preview or {}
+            expected = preview["command"] if verdict.decision == "approve" else (verdict.arguments or {})["command"]
+            assert (operation.command, preview["directory"]) == (expected, str(runtime.root))
+            continue
         change = change_in(question)
         assert change is not None
         assert digest(before) == change.before
@@ -160,32 +242,36 @@ def check(entries: Any, runtime: Recording) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(CALLS, st.sampled_from([*TEXTS[:2], None]), STEPS)
+@given(CALLS, st.sampled_from([*TEXTS[:2], None]), STEPS, st.sampled_from(STORES))
 def test_whatever_executes_is_what_its_decision_was_shown(
-    call: ToolCall, before: str | None, steps: list[tuple[str, Any]]
+    call: ToolCall, before: str | None, steps: list[tuple[str, Any]], kind: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(play(call, before, steps, Path(folder)))
+        asyncio.run(play(call, before, steps, Path(folder).resolve(), kind))
 
 
 SEEN_AND_APPROVED = [("look", None), ("approve", True), ("resume", None)]
 
 
+@pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
     ("steps", "changes"),
     [
         (SEEN_AND_APPROVED, 1),
         ([("look", None), ("modify", "y\n"), ("resume", None)], 1),
+        ([("rule", "this")], 1),
+        ([("rule", "other"), ("resume", None)], 0),
+        ([("rule", "none"), ("rule", "this"), ("resume", None)], 0),  # the question stays
         ([("look", None), ("file", "x\nx\n"), *SEEN_AND_APPROVED[1:]], 0),
         ([("look", None), ("definition", "two"), *SEEN_AND_APPROVED[1:]], 0),
         ([("look", None), ("file", "x\nx\n"), *SEEN_AND_APPROVED[1:], *SEEN_AND_APPROVED], 1),
     ],
 )
 async def test_a_change_is_made_once_it_is_seen_and_approved(
-    steps: list[tuple[str, Any]], changes: int, tmp_path: Path
+    steps: list[tuple[str, Any]], changes: int, kind: str, tmp_path: Path
 ) -> None:
     call = ToolCall("c1", "write_file", {"path": "a.txt", "text": "new\n"})
-    assert await play(call, "x\n", steps, tmp_path) == changes
+    assert await play(call, "x\n", steps, tmp_path, kind) == changes
 
 
 def test_no_write_of_another_process_is_lost(tmp_path: Path) -> None:
