@@ -41,19 +41,22 @@ from bartack.models.model import Model
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.store import SessionStore
 from bartack.store.address import default_path
+from bartack.tools import ToolDefinition
 from bartack_code.chat.approvals import Approvals
 from bartack_code.chat.conversation import Conversation
 from bartack_code.chat.keyboard import ChatCompleter, CommandCompletion, Keyboard, prompt_keys, quiet
 from bartack_code.chat.page import PageServer
 from bartack_code.chat.pastes import Pastes, saved_image
-from bartack_code.chat.slash import COMMANDS, arguments_of, is_command, run_command
+from bartack_code.chat.slash import COMMANDS, arguments_of, is_command, no_arguments, run_command
 from bartack_code.chat.slash_sessions import pick_session
 from bartack_code.chat.slash_settings import next_mode, report_walls
 from bartack_code.terminal.style import ChatConsole, Display, is_plain, symbols_for
 from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
+from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
+from bartack_code.workspace.subagents import extension_tools
 from bartack_code.workspace.trust import trust, untrusted
 
 app = options.new_app("Chat with a model in the terminal.")
@@ -134,6 +137,8 @@ def chat(
     uses_project = bool(setup.files or setup.instructions)
     setup = setup._replace(is_read_only=uses_project and not _is_trusted(directory, console))
     files = project_files(directory) if setup.instructions and not setup.is_read_only else []
+    uses_project = uses_project and not setup.is_read_only
+    extensions = load_extensions(directory, Path.home(), project=uses_project)
     _greet(console, setup.choice, files)
     demo = demo_notice(setup.model)
     if demo is not None:
@@ -150,7 +155,7 @@ def chat(
     )
     try:
         with exported(export):
-            run_async(_chat(setup, console, directory, files, flags))
+            run_async(_chat(setup, console, directory, flags, project=_Project(files, extensions)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
@@ -212,6 +217,13 @@ def _offer_download(model: Model, console: Console) -> None:
     download(downloadable)
 
 
+class _Project(NamedTuple):
+    """What the project and the user give to the model, as far as it is trusted."""
+
+    files: Sequence[ProjectFile]
+    extensions: Extensions
+
+
 class _ChatOptions(NamedTuple):
     """What a chat starts with, besides its model, tools and store."""
 
@@ -225,15 +237,23 @@ class _ChatOptions(NamedTuple):
 
 
 async def _chat(
-    setup: AgentSetup, console: ChatConsole, directory: Path, files: Sequence[ProjectFile], flags: _ChatOptions
+    setup: AgentSetup, console: ChatConsole, directory: Path, flags: _ChatOptions, *, project: _Project
 ) -> None:
+    files, extensions = project
     today = datetime.now().astimezone().date()
-    project = await asyncio.to_thread(project_instructions, "", directory, files, today)
+    project_text = await asyncio.to_thread(project_instructions, "", directory, files, today)
     pastes = Pastes(directory)
     async with opened_store(setup.address) as store:
         session = await latest_session_here(store) if flags.continue_latest else flags.session
         conversation = await _new_conversation(
-            setup, console, store, flags, directory=directory, pastes=pastes, project=project
+            setup,
+            console,
+            store,
+            flags,
+            directory=directory,
+            pastes=pastes,
+            project=project_text,
+            extensions=extensions,
         )
         keyboard = conversation.keyboard
         async with conversation.agent, aclosing(conversation):
@@ -258,6 +278,7 @@ async def _new_conversation(
     directory: Path,
     pastes: Pastes,
     project: str,
+    extensions: Extensions,
 ) -> Conversation:
     """The conversation with its agent and keyboard, ready for the first prompt."""
 
@@ -265,7 +286,21 @@ async def _new_conversation(
         """A small model on this machine has no use for a long prompt, and little room."""
         info = conversation.model.model_info()
         own = coding_prompt(info.provider, info.context_window) if setup.has_coding_prompt else setup.instructions
-        return own if prompt.model.provider == "local" or not setup.instructions else f"{own}\n\n{project}"
+        is_short = prompt.model.provider == "local" or not setup.instructions
+        return own if is_short else "\n\n".join(filter(None, (own, skills, project)))
+
+    def own_tools() -> list[ToolDefinition]:
+        """Skills and sub-agents, which a small demo model cannot handle, and which may do more than read."""
+        if not setup.files or setup.is_read_only or demo_notice(setup.model) is not None:
+            return []
+        return extension_tools(
+            extensions,
+            model=setup.model,
+            runtime=runtime,
+            approval=approvals.policy,
+            further=[tool for tool in setup.tools if isinstance(tool, ToolDefinition)],
+            project=project,
+        )
 
     keyboard = Keyboard(
         symbol=symbols_for(console).prompt,
@@ -290,8 +325,9 @@ async def _new_conversation(
     approvals = Approvals(
         console, keyboard, permission_file=permission_file, runtime=runtime, configured=settings.approval, mode=mode
     )
+    skills = skill_text(extensions.skills) if setup.files else ""
     agent = new_agent(
-        setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()))),
+        setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()), *own_tools())),
         store,
         approver=LiveApprover(),
         approval=approvals.policy,
@@ -308,6 +344,7 @@ async def _new_conversation(
         approvals=approvals,
         runtime=runtime,
         checkpoints=checkpoints,
+        extensions=extensions,
         page=PageServer(setup.address),
         directory=directory,
         thinking=flags.thinking,
@@ -329,6 +366,10 @@ def _bind_prompt(keyboard: Keyboard, conversation: Conversation, pastes: Pastes)
             {
                 name: CommandCompletion(command.summary, partial(arguments_of, conversation, name))
                 for name, command in COMMANDS.items()
+            }
+            | {
+                f"/{extension.name}": CommandCompletion(extension.description, no_arguments)
+                for extension in (*conversation.extensions.skills.values(), *conversation.extensions.commands.values())
             },
             conversation.directory,
         ),

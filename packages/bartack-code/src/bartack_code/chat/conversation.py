@@ -50,6 +50,7 @@ from bartack_code.terminal.screen import Screen, new_screen
 from bartack_code.terminal.style import FAINT, ChatConsole, is_plain
 from bartack_code.workspace.attachments import command_output_part, load_mention, mentions, unsupported_content
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
+from bartack_code.workspace.extensions import Extensions
 
 _PROGRAM = "bartack chat"
 _TICK_S = 1 / 8
@@ -73,6 +74,7 @@ class Conversation:
         approvals: Approvals,
         runtime: CheckpointRuntime,
         checkpoints: CheckpointFolder,
+        extensions: Extensions,
         page: PageServer,
         directory: Path,
         thinking: bool,
@@ -88,6 +90,7 @@ class Conversation:
         self.approvals = approvals
         self.runtime = runtime
         self.checkpoints = checkpoints
+        self.extensions = extensions
         self.page = page
         self.directory = directory
         self.uses_own_models = uses_own_models

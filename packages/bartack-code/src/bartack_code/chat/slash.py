@@ -54,6 +54,7 @@ from bartack_code.chat.slash_settings import (
     thinking_command,
     tools_command,
 )
+from bartack_code.workspace.extensions import expanded
 
 _KEYS = """\
 @path: attach a file, @path:10-20 some lines · !command: run a command and add its output
@@ -64,7 +65,8 @@ Ctrl-T: show whole outputs · Ctrl-O: show or fold thinking, or unfold a paste
 During an answer: Enter sends a message at the next step, Alt-Enter after the answer; Up edits it again"""
 
 
-async def _no_arguments(chat: Conversation) -> Offers:
+async def no_arguments(chat: Conversation | None = None) -> Offers:
+    """Tab offers nothing after this command."""
     return ()
 
 
@@ -74,7 +76,7 @@ class SlashCommand(NamedTuple):
 
     summary: str
     run: Callable[[Conversation, str], Awaitable[str | None]]
-    arguments: Callable[[Conversation], Awaitable[Offers]] = _no_arguments
+    arguments: Callable[[Conversation], Awaitable[Offers]] = no_arguments
 
 
 async def arguments_of(chat: Conversation, name: str) -> Offers:
@@ -93,7 +95,7 @@ def is_command(line: str) -> bool:
 async def run_command(chat: Conversation, line: str) -> str | None:
     """Run the command; returns the text to start the next prompt with, if any."""
     word, *arguments = line.split(maxsplit=1)
-    command = COMMANDS.get(word)
+    command = COMMANDS.get(word) or _custom_command(chat, word)
     if command is None:
         chat.note(f"Unknown command {safe_line(word)}. Type /help for a list.")
         return None
@@ -106,10 +108,25 @@ async def run_command(chat: Conversation, line: str) -> str | None:
     return None
 
 
+def _custom_command(chat: Conversation, word: str) -> SlashCommand | None:
+    """The command or skill of this name in a Markdown file, whose text is sent as a message."""
+    name = word.removeprefix("/")
+    extension = chat.extensions.commands.get(name) or chat.extensions.skills.get(name)
+    if extension is None:
+        return None
+
+    async def send(chat: Conversation, argument: str) -> str | None:
+        return None if await chat.send(expanded(extension, argument)) else f"{word} {argument}"
+
+    return SlashCommand(extension.description, send)
+
+
 async def help_command(chat: Conversation, argument: str) -> None:
     table = Table.grid(padding=(0, 2))
     for name, command in COMMANDS.items():
         table.add_row(Styled(f"  {name}"), Styled(command.summary))
+    for extension in (*chat.extensions.commands.values(), *chat.extensions.skills.values()):
+        table.add_row(Styled(safe_line(f"  /{extension.name}")), Styled(safe_line(extension.description)[:100]))
     chat.console.print(table)
     chat.note(_KEYS)
 
@@ -118,9 +135,32 @@ async def quit_command(chat: Conversation, argument: str) -> None:
     chat.is_leaving = True
 
 
+_REVIEW = """\
+Review {what}. Look at the diff first, then read as much of the code around it as you need. Report bugs, missing \
+cases, missing tests and anything that contradicts the conventions of this project, the most important first, each \
+with path:line, why it is wrong and what would be right. Leave out matters of taste. If nothing is wrong, say so. \
+Change nothing."""
+_COMMIT = """\
+Commit {what}. Look at the status, the diff and the last few commit messages. Group unrelated changes into separate \
+commits, leave out files that do not belong to them, such as secrets and build results, and write messages in the \
+style of this repository that say why. Do not push."""
+
+
+async def review_command(chat: Conversation, argument: str) -> str | None:
+    text = _REVIEW.format(what=argument or "the changes of this work tree that are not committed")
+    return None if await chat.send(text) else f"/review {argument}"
+
+
+async def commit_command(chat: Conversation, argument: str) -> str | None:
+    text = _COMMIT.format(what=argument or "the changes of this work tree")
+    return None if await chat.send(text) else f"/commit {argument}"
+
+
 COMMANDS: Mapping[str, SlashCommand] = {
     "/help": SlashCommand("Show this list.", help_command),
     "/init": SlashCommand("Have the model write AGENTS.md, the instructions for this project.", init_command),
+    "/review": SlashCommand("Have the model review the changes: /review the last commit", review_command),
+    "/commit": SlashCommand("Have the model commit the changes: /commit only the tests", commit_command),
     "/model": SlashCommand("Show or switch the model: /model anthropic:claude-sonnet-4-6", model_command, model_names),
     "/effort": SlashCommand("Set how much the model thinks: /effort high (or default)", effort_command, efforts),
     "/system": SlashCommand("Replace the system prompt of this session: /system Answer in French.", system_command),

@@ -36,6 +36,7 @@ from bartack_code.run.detached import DetachedPrompt, submit_detached
 from bartack_code.run.output import JsonOutput, Output, TextOutput
 from bartack_code.run.single_run import PreparedRun, execute
 from bartack_code.workspace.attachments import MAX_BYTES, load_attachment
+from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
 from bartack_code.workspace.project import project_files, project_instructions
 from bartack_code.workspace.trust import untrusted
 
@@ -190,9 +191,10 @@ def run(
             servers=chosen_servers(mcp) if mcp else {},
         )
         chosen_mode: Mode = setting("mode", mode) or "ask"
+        extensions = Extensions({}, {}, {})
         if trust or setup.files:
             brought = None if trust else untrusted(Path.cwd())
-            setup = _with_project_instructions(setup, output, () if brought is None else brought.instructions)
+            setup, extensions = _with_project(setup, output, () if brought is None else brought.instructions)
             if brought is not None and mode is None and chosen_mode != "plan":
                 chosen_mode = "ask"  # a mode of the configuration is meant for folders that the user trusts
         prepared = PreparedRun(
@@ -201,6 +203,7 @@ def run(
             setup=setup,
             approver=_AllowedTools(allow or (), is_all=yes, is_planning=chosen_mode == "plan"),
             mode=chosen_mode,
+            extensions=extensions,
             limits=LoopConfig() if max_turns is None else LoopConfig(max_iterations=max_turns),
             output=None if output_schema is None else load_output_schema(output_schema),
             session=session,
@@ -217,20 +220,23 @@ def run(
     raise typer.Exit(_run_to_the_end(prepare, output))
 
 
-def _with_project_instructions(setup: AgentSetup, output: Output, untrusted_files: Sequence[Path]) -> AgentSetup:
-    """The set-up with the instructions of the project, unless some of them are in a folder that the user has not
-    trusted; then none of them is read."""
+def _with_project(setup: AgentSetup, output: Output, untrusted_files: Sequence[Path]) -> tuple[AgentSetup, Extensions]:
+    """The set-up with the instructions of the project, and its skills and sub-agents, unless some of them are in a
+    folder that the user has not trusted; then none of them is used. The user's own skills and sub-agents always are."""
+    directory = Path.cwd()
+    extensions = load_extensions(directory, Path.home(), project=not untrusted_files)
     if untrusted_files:
         names = ", ".join(map(str, untrusted_files))
         output.note(f"bartack: not using {names}; --trust uses the project's instructions for this run", is_dim=True)
-        return setup
-    directory = Path.cwd()
-    files = project_files(directory)
-    if not files:
-        return setup
-    output.note(f"bartack: using {', '.join(str(file.path) for file in files)}", is_dim=True)
+    files = [] if untrusted_files else project_files(directory)
+    used = [] if untrusted_files else [*(file.path for file in files), *extensions.project_folders]
+    if used:
+        output.note(f"bartack: using {', '.join(map(str, used))}", is_dim=True)
+    skills = skill_text(extensions.skills) if setup.has_coding_prompt else ""
+    own = "\n\n".join(filter(None, (setup.instructions, skills)))
     today = datetime.now().astimezone().date()
-    return setup._replace(instructions=project_instructions(setup.instructions, directory, files, today))
+    instructions = project_instructions(own, directory, files, today) if files else own
+    return setup._replace(instructions=instructions), extensions
 
 
 def _run_to_the_end(prepare: Callable[[], PreparedRun], output: Output) -> int:

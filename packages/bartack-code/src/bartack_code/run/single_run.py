@@ -39,9 +39,11 @@ from bartack.nouns.parts import FileRef, Image
 from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
 from bartack.store.foreign import adopt
-from bartack.tools import Approver, LocalRuntime
+from bartack.tools import Approver, LocalRuntime, ToolDefinition
 from bartack_code.run.output import Output
 from bartack_code.workspace.attachments import unsupported_content
+from bartack_code.workspace.extensions import Extensions
+from bartack_code.workspace.subagents import extension_tools
 
 if TYPE_CHECKING:
     from bartack.app.telemetry_export import TelemetryExport
@@ -59,6 +61,7 @@ class PreparedRun(NamedTuple):
     setup: AgentSetup
     approver: Approver
     mode: Mode
+    extensions: Extensions
     limits: LoopConfig
     output: SchemaOutput | None
     session: str | None
@@ -161,11 +164,22 @@ class _SingleRun:
             runtime = None
             if prepared.setup.files:
                 runtime = LocalRuntime(current_directory(), forbidden=private_files(store), **command_options())
+            setup = prepared.setup
+            approval = None if prepared.mode == "ask" else mode_policy(prepared.mode, runtime)
+            if runtime is not None and setup.has_coding_prompt:
+                own_tools = extension_tools(
+                    prepared.extensions,
+                    model=setup.model,
+                    runtime=runtime,
+                    approval=approval,
+                    further=[tool for tool in setup.tools if isinstance(tool, ToolDefinition)],
+                )
+                setup = setup._replace(tools=(*setup.tools, *own_tools))
             agent = new_agent(
-                prepared.setup,
+                setup,
                 store,
                 approver=prepared.approver,
-                approval=None if prepared.mode == "ask" else mode_policy(prepared.mode, runtime),
+                approval=approval,
                 telemetry=telemetry,
                 runtime=runtime,
                 output=prepared.output,

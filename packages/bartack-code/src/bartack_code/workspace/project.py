@@ -38,24 +38,24 @@ class ProjectFile(NamedTuple):
 
 def named_instructions(directory: Path) -> list[Path]:
     """Where the instructions for this directory would be, the outermost first. Nothing is opened."""
-    folders = _folders(directory.resolve(), Path.home())
+    folders = folders_of_project(directory.resolve(), Path.home())
     return [folder / name for folder in folders for name in NAMES if os.path.lexists(folder / name)]
 
 
 def project_files(directory: Path, home: Path | None = None) -> list[ProjectFile]:
     """The files with instructions that apply in this directory, the outermost first."""
     files = []
-    folders = _folders(directory.resolve(), home or Path.home())
+    folders = folders_of_project(directory.resolve(), home or Path.home())
     for folder in folders:
         for name in NAMES:
-            text = _text(folder / name, folders[0])
+            text = text_of_file(folder / name, folders[0])
             if text:
                 files.append(ProjectFile(folder / name, text))
                 break
     return files
 
 
-def _folders(directory: Path, home: Path) -> list[Path]:
+def folders_of_project(directory: Path, home: Path) -> list[Path]:
     """The folders that are read, the outermost first."""
     above = [directory, *directory.parents]
     top = next((folder for folder in above if (folder / ".git").exists()), None)
@@ -64,7 +64,7 @@ def _folders(directory: Path, home: Path) -> list[Path]:
     return [folder for folder in reversed(above) if folder.is_relative_to(top)]
 
 
-def _text(path: Path, top: Path) -> str:
+def text_of_file(path: Path, top: Path) -> str:
     """The text of a file; empty if there is none that can be read.
 
     Only a regular file below `top` counts: a repository could contain a link to a private key, which would be sent to

@@ -20,6 +20,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp.private_file import changed_file, read_file
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
+from bartack_code.workspace.extensions import load_extensions
 from bartack_code.workspace.project import named_instructions
 
 __all__ = ["Untrusted", "is_trusted", "trust", "trust_file", "untrusted"]
@@ -41,6 +42,7 @@ class Untrusted(NamedTuple):
     folders: tuple[Path, ...]
     """The folders to trust."""
     instructions: tuple[Path, ...]
+    """Files with instructions, and folders with commands, skills and sub-agents."""
     programs: tuple[str, ...]
     """What in the repository names programs that git runs."""
 
@@ -48,7 +50,8 @@ class Untrusted(NamedTuple):
 def untrusted(directory: Path) -> Untrusted | None:
     """What the user has to be asked about before it is used; None if there is nothing, or all of it is trusted. Only
     names are read of the instructions, and git is not run in the repository."""
-    instructions = tuple(path for path in named_instructions(directory) if not is_trusted(path.parent))
+    extensions = load_extensions(directory, Path.home(), project=False).project_folders
+    instructions = tuple(path for path in (*named_instructions(directory), *extensions) if not is_trusted(path.parent))
     top = next((top for top in (directory.resolve(), *directory.resolve().parents) if _has_repository(top)), None)
     programs = () if top is None or is_trusted(top) else _programs_of(top)
     folders = [path.parent for path in instructions] + ([top] if top is not None and programs else [])

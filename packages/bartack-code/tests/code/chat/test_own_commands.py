@@ -244,3 +244,39 @@ def test_own_commands_have_a_terminal(tmp_path: Path) -> None:
         assert "[killed by signal 2]" in sent
         assert "root:" not in sent
         assert "\x1b" not in sent
+
+
+def test_custom_commands_skills_and_sub_agents(tmp_path: Path) -> None:
+    explore = {"call": "explore", "arguments": {"prompt": "Where is the moss?"}}
+    search = {"call": "search_files", "arguments": {"pattern": "moss"}}
+    script = (["Greeted."], [explore], [search], ["In plants.txt:1."], ["Explored."])
+    with scene(tmp_path, *script) as stage:
+        (stage.project / "plants.txt").write_text("moss\n")
+        commands = stage.project / ".claude/commands"
+        commands.mkdir(parents=True)
+        (commands / "greet.md").write_text("---\ndescription: Greet someone\n---\nGreet $1 twice.")
+        with stage.chat(columns=80, rows=24) as chat:
+            chat.wait_for("Trust ")
+            chat.say("y")
+            chat.wait_for_prompt()
+            chat.type("/gre")
+            chat.wait_for("Greet someone")
+            chat.say("et Ada")
+            chat.wait_for("Greeted.")
+            chat.wait_for_prompt()
+            assert stage.user_texts()[-1] == "Greet Ada twice."
+            names = {tool["function"]["name"] for tool in stage.server.requests[-1]["tools"]}
+            assert {"explore", "task", "fetch", "update_plan"} <= names
+            chat.say("find the moss")
+            chat.wait_for("Explored.")
+            screen_text = chat.wait_for_prompt()
+            assert re.search(r"explore.*\n +.*search_files", screen_text)
+            chat.say("/context")
+            chat.wait_for("Coding prompt: version 1, long.")
+            chat.wait_for_prompt()
+            chat.key("C-d")
+            chat.wait_for("[left with 0]")
+        with stage.chat(columns=60, rows=20) as chat:  # trusted from now on
+            chat.wait_for_prompt()
+            chat.say("/help")
+            chat.wait_for("/greet", scrolled=True)

@@ -499,8 +499,10 @@ class Agent(Generic[Deps, Output]):
         *,
         timeout_ms: int | None = None,
         requires_approval: NeedsApproval = False,
+        uses_outer_model: bool = False,
     ) -> ToolDefinition:
-        """This agent as a tool for another agent. Each call runs it with a prompt in its own session.
+        """This agent as a tool for another agent. Each call runs it with a prompt in its own session, and with
+        `uses_outer_model` with the model of the outer run instead of its own.
 
         It gets the outer run's `deps`, and its usage counts towards the outer run's limits. The outer run's approver
         decides about its calls unless it has its own; without an approver, the outer run pauses. The outer stream
@@ -515,6 +517,7 @@ class Agent(Generic[Deps, Output]):
             approver=self._settings.tools.approver,
             timeout_ms=timeout_ms,
             requires_approval=requires_approval,
+            uses_outer_model=uses_outer_model,
         )
 
     async def request_after(self, session: str, entries: Sequence[Entry], model: ModelRef | None = None) -> SentRequest:

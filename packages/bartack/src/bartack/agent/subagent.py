@@ -59,6 +59,7 @@ def agent_tool(
     approver: Approver | None,
     timeout_ms: int | None,
     requires_approval: NeedsApproval,
+    uses_outer_model: bool,
 ) -> ToolDefinition:
     """A tool that runs the agent with a prompt and returns its answer. `limits` and `approver` are the agent's own."""
 
@@ -70,6 +71,8 @@ def agent_tool(
         else:
             settings["limits"] = _limits_within(limits, outer)
             settings["approver"] = _OuterApprover(approver, outer, call_id)
+            if uses_outer_model:
+                settings["model"] = outer.model
             own = _stored(agent, outer.log.store)
             call = outer.state.find(call_id)
             if call is None or call.inner_session is None:
