@@ -30,7 +30,7 @@ from bartack.app.permissions import PermissionFile
 from bartack.app.platform import current_directory, require_posix
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import latest_session_here, opened_store
-from bartack.app.settings import setting, settings_file
+from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.models import description, download
 from bartack.cli.store_access import store_flag
@@ -54,6 +54,7 @@ from bartack_code.terminal.style import ChatConsole, Display, is_plain, symbols_
 from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
+from bartack_code.workspace.hooks import HookRunner, find_hook_file
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
 from bartack_code.workspace.subagents import extension_tools
@@ -139,6 +140,9 @@ def chat(
     files = project_files(directory) if setup.instructions and not setup.is_read_only else []
     uses_project = uses_project and not setup.is_read_only
     extensions = load_extensions(directory, Path.home(), project=uses_project)
+    with options.usage_errors():
+        project_hooks = _project_hooks(directory, console) if uses_project and setup.files else ()
+        hooks = (*settings_file().settings.hooks, *project_hooks)
     _greet(console, setup.choice, files)
     demo = demo_notice(setup.model)
     if demo is not None:
@@ -155,7 +159,7 @@ def chat(
     )
     try:
         with exported(export):
-            run_async(_chat(setup, console, directory, flags, project=_Project(files, extensions)))
+            run_async(_chat(setup, console, directory, flags, project=_Project(files, extensions, hooks)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
     except BartackError as error:
@@ -198,6 +202,23 @@ def _shown_list(texts: Iterable[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
+def _project_hooks(directory: Path, console: Console) -> Sequence[HookSettings]:
+    """The hooks of the project, if the user agrees to them; asks once for each version of their file."""
+    file = find_hook_file(directory, Path.home())
+    if file is None or not file.hooks:
+        return ()
+    if not file.is_trusted:
+        console.print(f"{safe_line(str(file.path))} runs these programs outside the sandbox:", markup=False)
+        for hook in file.hooks:
+            tools = f" ({', '.join(hook.tools)})" if hook.tools else ""
+            console.print(safe_line(f"  {hook.event}{tools}: {hook.command}"), markup=False)
+        if not typer.confirm("Allow them, as long as the file does not change?", default=False):
+            console.print("Continuing without them.", markup=False)
+            return ()
+        file.trust()
+    return file.hooks
+
+
 def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile]) -> None:
     name = "local model" if choice.name == "local" else safe_line(choice.name)
     reason = f" ({choice.reason})" if choice.reason else ""
@@ -222,6 +243,7 @@ class _Project(NamedTuple):
 
     files: Sequence[ProjectFile]
     extensions: Extensions
+    hooks: Sequence[HookSettings]
 
 
 class _ChatOptions(NamedTuple):
@@ -239,7 +261,7 @@ class _ChatOptions(NamedTuple):
 async def _chat(
     setup: AgentSetup, console: ChatConsole, directory: Path, flags: _ChatOptions, *, project: _Project
 ) -> None:
-    files, extensions = project
+    files, extensions, hooks = project
     today = datetime.now().astimezone().date()
     project_text = await asyncio.to_thread(project_instructions, "", directory, files, today)
     pastes = Pastes(directory)
@@ -254,6 +276,7 @@ async def _chat(
             pastes=pastes,
             project=project_text,
             extensions=extensions,
+            hooks=hooks,
         )
         keyboard = conversation.keyboard
         async with conversation.agent, aclosing(conversation):
@@ -279,6 +302,7 @@ async def _new_conversation(
     pastes: Pastes,
     project: str,
     extensions: Extensions,
+    hooks: Sequence[HookSettings],
 ) -> Conversation:
     """The conversation with its agent and keyboard, ready for the first prompt."""
 
@@ -288,6 +312,11 @@ async def _new_conversation(
         own = coding_prompt(info.provider, info.context_window) if setup.has_coding_prompt else setup.instructions
         is_short = prompt.model.provider == "local" or not setup.instructions
         return own if is_short else "\n\n".join(filter(None, (own, skills, project)))
+
+    def report(text: str) -> None:
+        conversation.note(text)
+
+    hook_runner = HookRunner(hooks, directory, report)
 
     def own_tools() -> list[ToolDefinition]:
         """Skills and sub-agents, which a small demo model cannot handle, and which may do more than read."""
@@ -300,6 +329,7 @@ async def _new_conversation(
             approval=approvals.policy,
             further=[tool for tool in setup.tools if isinstance(tool, ToolDefinition)],
             project=project,
+            hooks=hook_runner.for_agent(),
         )
 
     keyboard = Keyboard(
@@ -334,6 +364,7 @@ async def _new_conversation(
         telemetry=flags.telemetry,
         runtime=runtime if setup.files else None,
         instructions=instructions,
+        hooks=hook_runner.for_agent(),
     )
     conversation = Conversation(
         agent,
@@ -345,6 +376,7 @@ async def _new_conversation(
         runtime=runtime,
         checkpoints=checkpoints,
         extensions=extensions,
+        hooks=hook_runner,
         page=PageServer(setup.address),
         directory=directory,
         thinking=flags.thinking,

@@ -51,6 +51,7 @@ from bartack_code.terminal.style import FAINT, ChatConsole, is_plain
 from bartack_code.workspace.attachments import command_output_part, load_mention, mentions, unsupported_content
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack_code.workspace.extensions import Extensions
+from bartack_code.workspace.hooks import HookRunner
 
 _PROGRAM = "bartack chat"
 _TICK_S = 1 / 8
@@ -75,6 +76,7 @@ class Conversation:
         runtime: CheckpointRuntime,
         checkpoints: CheckpointFolder,
         extensions: Extensions,
+        hooks: HookRunner,
         page: PageServer,
         directory: Path,
         thinking: bool,
@@ -91,6 +93,7 @@ class Conversation:
         self.runtime = runtime
         self.checkpoints = checkpoints
         self.extensions = extensions
+        self._hooks = hooks
         self.page = page
         self.directory = directory
         self.uses_own_models = uses_own_models
@@ -373,6 +376,7 @@ class Conversation:
         if run is None:
             return False
         self._report_servers()
+        await self._hooks.end_turn(self.session_id)
         try:
             if run.status is AgentStatus.IDLE:  # there was nothing to resume: another process has finished it
                 await self._show_added()

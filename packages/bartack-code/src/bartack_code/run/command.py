@@ -23,7 +23,7 @@ from bartack.app.mcp_servers import chosen_servers
 from bartack.app.modes import PLAN_REFUSAL, Mode
 from bartack.app.queues import QUEUE
 from bartack.app.sessions import OWN_AGENT
-from bartack.app.settings import setting
+from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.stdout import OutputClosed
 from bartack.cli.telemetry import export_for
@@ -37,6 +37,7 @@ from bartack_code.run.output import JsonOutput, Output, TextOutput
 from bartack_code.run.single_run import PreparedRun, execute
 from bartack_code.workspace.attachments import MAX_BYTES, load_attachment
 from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
+from bartack_code.workspace.hooks import find_hook_file
 from bartack_code.workspace.project import project_files, project_instructions
 from bartack_code.workspace.trust import untrusted
 
@@ -204,6 +205,7 @@ def run(
             approver=_AllowedTools(allow or (), is_all=yes, is_planning=chosen_mode == "plan"),
             mode=chosen_mode,
             extensions=extensions,
+            hooks=_hooks(trust=trust, output=output) if setup.files else (),
             limits=LoopConfig() if max_turns is None else LoopConfig(max_iterations=max_turns),
             output=None if output_schema is None else load_output_schema(output_schema),
             session=session,
@@ -237,6 +239,18 @@ def _with_project(setup: AgentSetup, output: Output, untrusted_files: Sequence[P
     today = datetime.now().astimezone().date()
     instructions = project_instructions(own, directory, files, today) if files else own
     return setup._replace(instructions=instructions), extensions
+
+
+def _hooks(*, trust: bool, output: Output) -> Sequence[HookSettings]:
+    """The user's own hooks, and those of the project if the user has agreed to them in a chat or passes --trust."""
+    own = settings_file().settings.hooks
+    file = find_hook_file(Path.cwd(), Path.home())
+    if file is None or not file.hooks:
+        return own
+    if not trust and not file.is_trusted:
+        output.note(f"bartack: not using {file.path}; --trust uses it for this run", is_dim=True)
+        return own
+    return (*own, *file.hooks)
 
 
 def _run_to_the_end(prepare: Callable[[], PreparedRun], output: Output) -> int:

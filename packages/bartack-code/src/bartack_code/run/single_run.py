@@ -7,7 +7,7 @@ been ended.
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ from bartack.app.notices import losses_text
 from bartack.app.platform import current_directory
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import ensure_session, find_session, latest_session_here, opened_store
+from bartack.app.settings import HookSettings
 from bartack.cli import options
 from bartack.cli.output import note
 from bartack.cli.stdout import OutputClosed
@@ -43,6 +44,7 @@ from bartack.tools import Approver, LocalRuntime, ToolDefinition
 from bartack_code.run.output import Output
 from bartack_code.workspace.attachments import unsupported_content
 from bartack_code.workspace.extensions import Extensions
+from bartack_code.workspace.hooks import HookRunner
 from bartack_code.workspace.subagents import extension_tools
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class PreparedRun(NamedTuple):
     approver: Approver
     mode: Mode
     extensions: Extensions
+    hooks: Sequence[HookSettings]
     limits: LoopConfig
     output: SchemaOutput | None
     session: str | None
@@ -164,7 +167,7 @@ class _SingleRun:
             runtime = None
             if prepared.setup.files:
                 runtime = LocalRuntime(current_directory(), forbidden=private_files(store), **command_options())
-            setup = prepared.setup
+            setup, hooks = prepared.setup, HookRunner(prepared.hooks, current_directory(), note)
             approval = None if prepared.mode == "ask" else mode_policy(prepared.mode, runtime)
             if runtime is not None and setup.has_coding_prompt:
                 own_tools = extension_tools(
@@ -173,6 +176,7 @@ class _SingleRun:
                     runtime=runtime,
                     approval=approval,
                     further=[tool for tool in setup.tools if isinstance(tool, ToolDefinition)],
+                    hooks=hooks.for_agent(),
                 )
                 setup = setup._replace(tools=(*setup.tools, *own_tools))
             agent = new_agent(
@@ -183,6 +187,7 @@ class _SingleRun:
                 telemetry=telemetry,
                 runtime=runtime,
                 output=prepared.output,
+                hooks=hooks.for_agent(),
             )
             await stack.enter_async_context(agent)
             if prepared.resume is not None:
@@ -207,6 +212,7 @@ class _SingleRun:
                     elif isinstance(event, EntryAppended) and isinstance(event.entry.fact, StreamFailed):
                         self._last_failure = event.entry.fact.error
                     await self._output.show(event)
+            await hooks.end_turn(self._run.session_id)
             for problem in () if prepared.quiet else unavailable_servers(agent).values():  # no event contains it
                 note(f"warning: {problem}")
             self.result = self._run.result  # there is no event if there was nothing to resume

@@ -8,7 +8,7 @@ its number of answers is limited. It cannot start further sub-agents.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bartack.agent import Agent
+from bartack.agent import Agent, Hooks
 from bartack.models.model import Model
 from bartack.nouns.config import AgentConfig, LoopConfig
 from bartack.tools import ApprovalPolicy, Runtime, ToolDefinition, file_tools
@@ -83,6 +83,7 @@ def extension_tools(
     approval: ApprovalPolicy | None,
     further: Iterable[ToolDefinition] = (),
     project: str = "",
+    hooks: Sequence[Hooks] = (),
 ) -> list[ToolDefinition]:
     """The sub-agents as tools, and the tool that reads skills if there are some.
 
@@ -103,6 +104,7 @@ def extension_tools(
             instructions="\n\n".join(filter(None, (definition.instructions, project))),
             runtime=runtime,
             approval=approval,
+            hooks=hooks,
             config=AgentConfig(loop=LoopConfig(max_iterations=definition.max_turns)),
         ).as_tool(definition.name, definition.description, timeout_ms=_TIMEOUT_MS, uses_outer_model=True)
         for definition in definitions.values()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bartack.agent import Agent
+from bartack.agent import Agent, Hooks
 from bartack.agent.output import OutputType
 from bartack.agent.settings import PromptContext, RetryPolicy
 from bartack.agent.tracing import Telemetry
@@ -133,6 +133,7 @@ def new_agent(
     output: SchemaOutput | None = None,
     instructions: Callable[[PromptContext[Any]], str] | None = None,
     servers: Sequence[McpServer] = (),
+    hooks: Sequence[Hooks] = (),
 ) -> Agent:
     """An agent with this set-up on its open store; its files are those of the current directory, or of `runtime`.
 
@@ -157,6 +158,7 @@ def new_agent(
         lease_s=LEASE_S,
         name=OWN_AGENT,
         telemetry=telemetry,
+        hooks=hooks,
         **answers,
     )
 

@@ -31,6 +31,11 @@ file that ``BARTACK_CONFIG`` names:
     hosts = ["docs.example"]     # that may be read although their addresses are private
     search = false               # with the provider's own search, which it charges for
 
+    [[hooks]]                    # programs around tools, with JSON on stdin
+    event = "after_tool"         # or "before_tool", "end_of_turn"
+    tools = ["edit_file"]        # all of them without this
+    command = "ruff format ."
+
     [model_settings]             # fields of ModelConfig, and the provider's own settings
     max_tokens = 4000
 
@@ -70,6 +75,15 @@ class CommandSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     writable: tuple[str, ...] = ()
 
 
+class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A program to run before or after tools, or at the end of a turn."""
+
+    event: Literal["before_tool", "after_tool", "end_of_turn"]
+    command: str
+    tools: tuple[str, ...] = ()  # names, in which * matches anything; all without one
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+
+
 class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tools for the web."""
 
@@ -100,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     busy_retries: Annotated[int, msgspec.Meta(ge=0)] = 12
     commands: CommandSettings = CommandSettings()
     web: WebSettings = WebSettings()
+    hooks: tuple[HookSettings, ...] = ()
     approval: dict[str, Literal["never", "always"]] = {}
     model_settings: dict[str, Any] = {}
     gateway: GatewaySettings = GatewaySettings()

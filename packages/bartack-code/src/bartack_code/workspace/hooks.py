@@ -1,0 +1,184 @@
+"""Hooks: programs that run before and after tools and at the end of a turn.
+
+They are declared in the configuration file, and in ``.bartack/hooks.toml`` of a project:
+
+    [[hooks]]
+    event = "after_tool"             # or "before_tool", "end_of_turn"
+    tools = ["write_file", "edit_file"]   # without it, all tools
+    command = "ruff check --quiet ."
+    timeout_s = 60
+
+A hook gets a JSON object on stdin: ``event directory``, for tools also ``tool toolCallId arguments``, after one
+``result isError``, and at the end of a turn ``sessionId``. It runs in the directory of the project, with the user's
+environment and outside the sandbox, for the calls of sub-agents too. Exit status 0 means: continue. With exit status 2,
+its stderr is for the model: before a tool, it is the reason why the tool does not run; after a tool, it is added to the
+result. Any other failure is reported to the user and changes nothing.
+
+Hooks of a project are programs of others, so each version of their file is used only once the user has agreed to
+exactly that: the digest of the file is kept with the list of trusted folders.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bartack.agent import Hooks
+from bartack.app.errors import with_hint
+from bartack.app.safe_text import valid_text
+from bartack.app.settings import HookSettings
+from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.tools import error_result
+from bartack.tools.mcp.private_file import changed_file, read_file
+from bartack.tools.shell import shell_words
+from bartack_code.workspace.project import folders_of_project, text_of_file
+from bartack_code.workspace.trust import trust_file
+
+__all__ = ["HookFile", "HookRunner", "find_hook_file"]
+
+_FILE = Path(".bartack/hooks.toml")
+_FOR_THE_MODEL = 2  # the exit status
+_MAX_CHARS = 10_000  # of what a hook has printed
+
+
+class _Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    hooks: tuple[HookSettings, ...] = ()
+
+
+class HookFile(NamedTuple):
+    """The hooks of a project, as they are declared now."""
+
+    path: Path
+    digest: str
+    hooks: tuple[HookSettings, ...]
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the user has agreed to this version of the file."""
+        return read_file(trust_file()).get(f"hooks:{self.path}") == self.digest
+
+    def trust(self) -> None:
+        """Keep that the user has agreed to this version. Raises `OSError`."""
+        changed_file(trust_file(), lambda trusted: trusted.update({f"hooks:{self.path}": self.digest}))
+
+
+def find_hook_file(directory: Path, home: Path) -> HookFile | None:
+    """The hooks of the project, from the nearest folder that has some. Raises `BartackError` if they are invalid."""
+    folders = folders_of_project(directory.resolve(), home)
+    for folder in reversed(folders):
+        path = folder / _FILE
+        text = text_of_file(path, folders[0])
+        if not text:
+            continue
+        try:
+            declared = msgspec.convert(tomllib.loads(text), _Declared)
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            problem = BartackError(f"{path} is invalid: {error}.", code=ErrorCode.INVALID_CONFIG)
+            raise with_hint(problem, "Fix or delete it.") from error
+        return HookFile(path, sha256(text.encode()).hexdigest(), declared.hooks)
+    return None
+
+
+class HookRunner:
+    """Runs hooks. `report` shows the user that one has failed."""
+
+    def __init__(self, hooks: Sequence[HookSettings], directory: Path, report: Callable[[str], None]) -> None:
+        self._hooks = tuple(hooks)
+        self._directory = directory
+        self._report = report
+
+    def for_agent(self) -> list[Hooks]:
+        """The hooks around tools, for an agent."""
+        if not any(hook.event != "end_of_turn" for hook in self._hooks):
+            return []
+        return [Hooks(before_tool=self._before_tool, after_tool=self._after_tool, name="hooks")]
+
+    async def end_turn(self, session_id: str | None) -> None:
+        """Run the hooks for the end of a turn. What they have for the model is shown to the user."""
+        for hook in self._hooks:
+            if hook.event == "end_of_turn":
+                message = await self._run(hook, {"sessionId": session_id})
+                if message is not None:
+                    self._report(message)
+
+    async def _before_tool(self, call: ToolCall) -> ToolResult | None:
+        for hook in self._for_tool("before_tool", call):
+            message = await self._run(hook, _call_json(call))
+            if message is not None:
+                return error_result(call.tool_call_id, ErrorCode.TOOL_DENIED, f"A hook refused this call: {message}")
+        return None
+
+    async def _after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
+        changed: ToolResult | None = None
+        for hook in self._for_tool("after_tool", call):
+            content = msgspec.to_builtins(result.content) if isinstance(result.content, dict) else _text(result)
+            message = await self._run(hook, {**_call_json(call), "result": content, "isError": result.is_error})
+            if message is not None:
+                result = changed = msgspec.structs.replace(result, content=_with_note(result, message))
+        return changed
+
+    def _for_tool(self, event: str, call: ToolCall) -> list[HookSettings]:
+        return [
+            hook
+            for hook in self._hooks
+            if hook.event == event
+            and (not hook.tools or any(fnmatchcase(call.tool_name, pattern) for pattern in hook.tools))
+        ]
+
+    async def _run(self, hook: HookSettings, data: Mapping[str, Any]) -> str | None:
+        """What the hook has for the model; None if the work can continue."""
+        request = {"event": hook.event, "directory": str(self._directory), **data}
+        process = await asyncio.create_subprocess_exec(
+            *shell_words(hook.command),
+            cwd=self._directory,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(hook.timeout_s):
+                _, errors = await process.communicate(json.dumps(request).encode())
+        except TimeoutError:
+            self._report(f"A hook ({hook.command}) did not end within {hook.timeout_s:g} s.")
+            return None
+        finally:
+            with suppress(ProcessLookupError):  # also what it has left behind
+                os.killpg(process.pid, signal.SIGKILL)
+        message = valid_text(errors.decode("utf-8", "replace").strip())[:_MAX_CHARS]
+        if process.returncode == _FOR_THE_MODEL:
+            return message or "no reason given"
+        if process.returncode:
+            self._report(f"A hook ({hook.command}) failed with exit code {process.returncode}: {message[-500:]}")
+        return None
+
+
+def _call_json(call: ToolCall) -> dict[str, Any]:
+    return {"tool": call.tool_name, "toolCallId": call.tool_call_id, "arguments": call.arguments}
+
+
+def _text(result: ToolResult) -> str:
+    if isinstance(result.content, str):
+        return result.content
+    return "\n".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def _with_note(result: ToolResult, message: str) -> Any:
+    note = f"[hook: {message}]"
+    match result.content:
+        case str(text):
+            return f"{text}\n{note}"
+        case dict(values):
+            return {**values, "hook": message}
+        case parts:
+            return (*parts, Text(note))
