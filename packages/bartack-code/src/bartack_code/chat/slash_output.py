@@ -20,6 +20,7 @@ from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 from bartack.session.context.tokens import message_tokens, tool_tokens
+from bartack.store import Spend
 from bartack.store.address import default_path
 from bartack.store.transfer import export_session
 from bartack.views import document
@@ -38,7 +39,15 @@ async def cost_command(chat: Conversation, argument: str) -> None:
         return
     totals = await chat.store.totals(chat.session_id)
     print_table(MODEL_SPEND, model_spend_rows(totals.models))
-    chat.note(f"Total: {format_tokens(totals.spend)}, {format_cost(totals.spend) or '$0'}")
+    chat.note(f"Total: {format_tokens(totals.spend)}, {format_cost(totals.spend) or '$0'}{_cached(totals.spend)}")
+
+
+def _cached(spend: Spend) -> str:
+    """How much of the input came from the provider's cache."""
+    if not spend.cache_read_tokens:
+        return ""
+    share = spend.cache_read_tokens * 100 // max(spend.input_tokens, 1)
+    return f"; {format_count(spend.cache_read_tokens)} of the input ({share} %) came from the cache"
 
 
 async def context_command(chat: Conversation, argument: str) -> None:
