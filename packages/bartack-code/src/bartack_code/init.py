@@ -68,6 +68,18 @@ TEMPLATE = """\
 # variables = ["DATABASE_URL"]
 # sandbox = "auto"
 
+# Tools for the web: reading pages, also of these hosts with private addresses, and the provider's own search.
+# [web]
+# fetch = true
+# hosts = ["docs.example"]
+# search = false
+
+# Programs that run before or after tools, or at the end of a turn, with JSON on stdin.
+# [[hooks]]
+# event = "after_tool"
+# tools = ["edit_file"]
+# command = "ruff format ."
+
 # Whether to ask before a tool runs: "always" or "never".
 # [approval]
 # read_file = "always"
