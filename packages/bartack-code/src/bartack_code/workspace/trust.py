@@ -20,7 +20,6 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp.private_file import changed_file, read_file
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
-from bartack_code.workspace.extensions import load_extensions
 from bartack_code.workspace.project import named_instructions
 
 __all__ = ["Untrusted", "is_trusted", "trust", "trust_file", "untrusted"]
