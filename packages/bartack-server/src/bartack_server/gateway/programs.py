@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from bartack.nouns.errors import ConfigError
 from bartack.store.files import make_folder, write_file
 
-__all__ = ["PROGRAMS", "Settings", "settings_for", "write_settings"]
+__all__ = ["PROGRAMS", "ProgramSettings", "settings_for", "write_settings"]
 
 
-class Settings(NamedTuple):
+class ProgramSettings(NamedTuple):
     """The settings of one program."""
 
     path: str  # of its settings file, in the home of the user
@@ -26,12 +26,12 @@ class Settings(NamedTuple):
     merged: Callable[[str], str]  # the settings file with them, from the one without
 
 
-def settings_for(program: str, *, url: str, key: str, model: str) -> Settings:
+def settings_for(program: str, *, url: str, key: str, model: str) -> ProgramSettings:
     """The settings of a program for the gateway at this URL."""
     return PROGRAMS[program](url, key, model)
 
 
-def write_settings(settings: Settings, home: Path) -> Path:
+def write_settings(settings: ProgramSettings, home: Path) -> Path:
     """Add the settings to those of the program; returns the path of the file.
 
     Raises `ConfigError` if the file cannot be read or written.
@@ -91,7 +91,7 @@ def _merged_toml(values: Mapping[str, str], table: str, table_lines: tuple[str, 
 # -- programs
 
 
-def _claude(url: str, key: str, model: str) -> Settings:
+def _claude(url: str, key: str, model: str) -> ProgramSettings:
     """Experimental features are off: other models do not know them, and they cost tokens."""
     variables = {
         "ANTHROPIC_BASE_URL": url,
@@ -100,10 +100,10 @@ def _claude(url: str, key: str, model: str) -> Settings:
         **{f"ANTHROPIC_DEFAULT_{role}_MODEL": model for role in ("OPUS", "SONNET", "HAIKU", "FABLE")},
         "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
     }
-    return Settings(".claude/settings.json", _exports(variables), partial(_merged_json, {"env": variables}))
+    return ProgramSettings(".claude/settings.json", _exports(variables), partial(_merged_json, {"env": variables}))
 
 
-def _codex(url: str, key: str, model: str) -> Settings:
+def _codex(url: str, key: str, model: str) -> ProgramSettings:
     values = {"model": model, "model_provider": "bartack"}
     table = "[model_providers.bartack]"
     lines = (
@@ -115,20 +115,20 @@ def _codex(url: str, key: str, model: str) -> Settings:
     top = "\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
     text = f"# In ~/.codex/config.toml:\n{top}\n\n{table}\n" + "\n".join(lines)
     text += f"\n\n# In the shell: export BARTACK_GATEWAY_KEY={shlex.quote(key)}"
-    return Settings(".codex/config.toml", text, partial(_merged_toml, values, table, lines))
+    return ProgramSettings(".codex/config.toml", text, partial(_merged_toml, values, table, lines))
 
 
-def _gemini(url: str, key: str, model: str) -> Settings:
+def _gemini(url: str, key: str, model: str) -> ProgramSettings:
     variables = {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": key, "GEMINI_MODEL": model}
-    return Settings(".gemini/.env", _exports(variables), partial(_merged_variables, variables))
+    return ProgramSettings(".gemini/.env", _exports(variables), partial(_merged_variables, variables))
 
 
-def _qwen(url: str, key: str, model: str) -> Settings:
+def _qwen(url: str, key: str, model: str) -> ProgramSettings:
     variables = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key, "OPENAI_MODEL": model}
-    return Settings(".qwen/.env", _exports(variables), partial(_merged_variables, variables))
+    return ProgramSettings(".qwen/.env", _exports(variables), partial(_merged_variables, variables))
 
 
-def _opencode(url: str, key: str, model: str) -> Settings:
+def _opencode(url: str, key: str, model: str) -> ProgramSettings:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Bartack",
@@ -141,10 +141,10 @@ def _opencode(url: str, key: str, model: str) -> Settings:
         "model": f"bartack/{model}",
     }
     text = f"// In ~/.config/opencode/opencode.json:\n{json.dumps(settings, indent=2)}"
-    return Settings(".config/opencode/opencode.json", text, partial(_merged_json, settings))
+    return ProgramSettings(".config/opencode/opencode.json", text, partial(_merged_json, settings))
 
 
-def _pi(url: str, key: str, model: str) -> Settings:
+def _pi(url: str, key: str, model: str) -> ProgramSettings:
     provider = {
         "baseUrl": f"{url}/v1",
         "api": "openai-completions",
@@ -155,10 +155,10 @@ def _pi(url: str, key: str, model: str) -> Settings:
     }
     settings = {"providers": {"bartack": provider}}
     text = f"// In ~/.pi/agent/models.json:\n{json.dumps(settings, indent=2)}"
-    return Settings(".pi/agent/models.json", text, partial(_merged_json, settings))
+    return ProgramSettings(".pi/agent/models.json", text, partial(_merged_json, settings))
 
 
-PROGRAMS: Mapping[str, Callable[[str, str, str], Settings]] = {
+PROGRAMS: Mapping[str, Callable[[str, str, str], ProgramSettings]] = {
     "claude": _claude,
     "codex": _codex,
     "gemini": _gemini,
