@@ -88,7 +88,7 @@ TEMPLATE = """\
 # [model_settings]
 # max_tokens = 4000
 
-# The models of 'bartack gateway': the first upstream that can answers.
+# The models of the gateway: the first upstream that can answers.
 # [gateway]
 # to = ["anthropic:claude-sonnet-4-6", "local"]
 """

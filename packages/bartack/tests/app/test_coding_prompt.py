@@ -8,6 +8,8 @@ from bartack.app.agent_setup import resolve_setup
 from bartack.app.coding_prompt import coding_prompt, is_small
 from tests.app.config_file import write_config
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 def test_small_models_get_a_short_prompt() -> None:
     assert len(coding_prompt("ollama")) < len(coding_prompt("anthropic")) / 3

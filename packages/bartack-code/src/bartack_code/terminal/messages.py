@@ -218,7 +218,15 @@ def _run_command(console: Console, arguments: dict[str, Any]) -> list[Styled]:
     if arguments.get("directory") == ".":
         del arguments["directory"]
     lines = visible_text(values[0]).split("\n")
-    return [Styled(f"{'  ' if index else '$ '}{line}") for index, line in enumerate(lines)]
+    # A mark before every line, also where a long one continues: the model writes them, and one could look like what
+    # stands below the command.
+    width = max(console.width - INDENT - 2, 1)
+    folded = [(index, chop_cells(line, width) or [""]) for index, line in enumerate(lines)]
+    return [
+        Styled(f"{'… ' if part else '> ' if index else '$ '}{text}")
+        for index, texts in folded
+        for part, text in enumerate(texts)
+    ]
 
 
 def _place(preview: dict[str, Any], arguments: dict[str, Any]) -> list[Styled]:

@@ -134,7 +134,7 @@ def test_an_edit_is_shown_as_a_diff_with_all_its_arguments() -> None:
 def test_a_command_is_shown_in_full() -> None:
     command = "echo " + "word " * 40 + "; rm -rf /"
     text = request_text("run_command", {"command": command, "directory": "."}, width=40)
-    assert " ".join(text.split()).endswith("word ; rm -rf /")
+    assert " ".join(text.replace("…", "").split()).endswith("word ; rm -rf /")
     assert "directory" not in text
     assert max(map(len, text.split("\n"))) <= 40
 
@@ -145,9 +145,20 @@ def test_a_command_is_shown_with_its_place() -> None:
     assert text.endswith("  $ ls\n  in /p/sub\\n (local)\n")
 
 
+def test_no_line_of_a_command_looks_like_its_place() -> None:
+    """The sandbox is stated below the command; the model could write such a line, or have one made by folding."""
+    place = "in the sandbox (bubblewrap)"
+    preview = {"kind": "command", "command": "x", "directory": "/p", "runtime": {"name": "local"}, "sandbox": "none"}
+    for command in (f"ls\n{place}", "x" * 36 + place):
+        text = request_text("run_command", {"command": command}, preview=preview, width=40)
+        assert place in text
+        assert f"  {place}" not in text.split("\n")
+        assert "  outside the sandbox" in text.split("\n")
+
+
 def test_a_command_or_value_of_many_lines_is_shown_in_full_or_announced() -> None:
     command = "echo 1\n" * 13 + "rm -rf important"
-    assert request_text("run_command", {"command": command}).endswith("  rm -rf important\n")
+    assert request_text("run_command", {"command": command}).endswith("  > rm -rf important\n")
     hidden = request_text("run_command", {"command": "echo safe" + "\n" * 60 + "touch hidden"})
     assert "showing 16 of 62 lines (" in hidden
     assert "showing 16 of 31 lines (" in request_text("run", {"commands": [*["ls"] * 25, "rm important"]})
