@@ -64,6 +64,29 @@ NEW = """\
             break
     return response.status
 """
+ANSWER = r"""Done. An upload is repeated at most three times, and only after a 503:
+
+```python
+def test_upload_is_repeated_while_the_server_is_busy() -> None:
+    client = Busy(failures=2)
+    assert upload(client, b"x") == 200  # the third attempt
+    assert client.calls == 3
+```
+
+With a probability $p$ that one request fails, an upload now fails with
+
+$$
+P = p^3 = \prod_{i=1}^{3} p_i
+$$
+
+| p | before | now |
+|--:|--:|--:|
+| 10 % | 10 % | 0.1 % |
+| 30 % | 30 % | 2.7 % |
+
+- [x] Retry after 503
+- [ ] Wait between the attempts, see https://www.rfc-editor.org/rfc/rfc9110
+"""
 PROJECT = "code/mailer"  # in the home directory
 EARLIER = (
     ("Draft of the release notes", None, PROJECT),
@@ -91,6 +114,7 @@ def script() -> list[Any]:
             ToolCall("c3", "edit_file", {"path": "upload.py", "old": OLD, "new": NEW}),
             meta=used(2600),
         ),
+        assistant(Text(ANSWER), meta=used(3100)),
     ]
 
 
@@ -124,7 +148,7 @@ async def shoot(folder: Path) -> None:
             await page.wait_for_selector("tool-card.ask")
             await page.get_by_role("button", name="Inspect").click()
             await page.wait_for_selector("run-inspector .lane")
-            await page.wait_for_selector("session-list .dot.waiting")
+            await page.wait_for_selector("session-list .pill.ask")
             await take(page, "web-light", "light")
             await take(page, "web-dark", "dark")
             await page.get_by_role("tab", name="State").click()
@@ -135,6 +159,22 @@ async def shoot(folder: Path) -> None:
             await page.get_by_role("button", name="Close the inspector").click()
             await page.set_viewport_size({"width": 390, "height": 844})
             await take(page, "web-phone", "light")
+            await page.set_viewport_size({"width": 768, "height": 1024})
+            await take(page, "web-tablet", "dark")
+            await page.set_viewport_size({"width": 2560, "height": 1300})
+            await page.get_by_role("button", name="Inspect").click()
+            await page.wait_for_selector("run-inspector .lane")
+            await take(page, "web-wide", "light")
+            await page.get_by_role("button", name="Close the inspector").click()
+            await page.set_viewport_size({"width": 1440, "height": 900})
+            await page.get_by_role("button", name="Approve").click()
+            await page.get_by_role("button", name="Send", exact=True).wait_for()
+            await page.locator(".said").last.hover()
+            await take(page, "web-answer", "light")
+            await page.evaluate("location.hash = ''")
+            await page.wait_for_selector(".hello")
+            await page.get_by_role("button", name="Settings").click()
+            await take(page, "web-new", "dark")
             await browser.close()
         application.service.closing.set()
         server.should_exit = True

@@ -500,3 +500,33 @@ async def test_what_is_requested_while_a_run_ends_is_acted_upon(
         async with asyncio.timeout(LIMIT_S):
             while (await answers(client, "s"))[-1:] != [last]:
                 pass
+
+
+async def test_a_session_is_renamed_exported_and_deleted(gate: Gate) -> None:
+    async with served(app(new_agent(gate), store=MemoryStore())) as client:
+        await finished(client, "s", "hello")
+        await client.post("/sessions/s/requests", type="rename", title="Another name")
+        assert (await client.get("/sessions/s"))["title"] == "Another name"
+        status, page, headers = await client.send("GET", "/api/sessions/s/export")
+        assert (status, headers["content-disposition"]) == (200, 'attachment; filename="session.html"')
+        assert b"You said: hello" in page
+        assert (await client.get("/sessions/s/export", format="json"))[0]["kind"] == "session_header"
+        assert (await client.send("GET", "/api/sessions/s/export", params={"format": "pdf"}))[0] == 400
+        await client.post("/sessions/s/runs", text="slow walk")
+        assert (await client.send("DELETE", "/api/sessions/s"))[0] == 409
+        gate.open()
+        await state_is(client, "s", "idle")
+        assert (await client.send("DELETE", "/api/sessions/s"))[0] == 200
+        assert (await client.send("GET", "/api/sessions/s"))[0] == 404
+
+
+async def test_forks_name_the_branches_that_go_on_from_them(gate: Gate) -> None:
+    async with served(app(new_agent(gate), store=MemoryStore())) as client:
+        await finished(client, "s", "one")
+        head = (await client.get("/sessions/s/entries"))["items"][0]["id"]
+        await finished(client, "s", "two", head=head)
+        session = await client.get("/sessions/s")
+        (fork,) = session["forks"]
+        assert (fork["index"], fork["heads"][1]) == (1, session["tail"]["entryId"])
+        (other,) = (await client.get("/sessions/s", head=fork["heads"][0]))["forks"]
+        assert (other["index"], other["heads"]) == (0, fork["heads"])

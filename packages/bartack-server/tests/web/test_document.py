@@ -25,7 +25,7 @@ async def session(gate: Gate) -> str:
 
 async def test_the_document_contains_everything_and_loads_nothing(gate: Gate) -> None:
     document = await session(gate)
-    assert '<span class="k">def</span>' in document
+    assert '<span class="hl-k">def </span>' in document
     assert "<strong>another</strong>" in document
     assert "Rain in Paris." in document
     assert 'src="data:image/png;base64,' in document
@@ -55,8 +55,8 @@ async def test_the_document_shows_what_became_of_calls_and_runs() -> None:
         await run.wait()
     document = html_document(await store.load("s"))
     assert "rm" not in re.findall(r"<pre>(.*?)</pre>", document, re.DOTALL)[0]
-    assert re.search(r'<tool-card class="failed">.*?<span class="brief">ls\\u202e</span>', document, re.DOTALL)
-    assert re.search(r'<span class="state">exit 3 · ', document)
+    assert re.search(r'<tool-card class="failed">.*?<code class="brief">ls\\u202e</code>', document, re.DOTALL)
+    assert re.search(r'<span class="t state">exit 3 · ', document)
     assert '<div class="notice">A program wrote this.</div>' in document
     assert "The run was stopped (user)." in document
 
@@ -68,8 +68,8 @@ async def test_a_browser_shows_the_document_with_its_style_and_runs_nothing(gate
     async with windows() as (window,):
         await window.page.goto(path.as_uri())
         assert await window.page.evaluate("window.pwned") is None
-        style = "getComputedStyle(document.querySelector('.you')).borderRadius"
-        assert "13px" in await window.page.evaluate(style)
+        style = "getComputedStyle(document.querySelector('.you .text')).borderRadius"
+        assert "14px" in await window.page.evaluate(style)
         assert not await window.scrolls_sideways()
         assert window.problems == []
 

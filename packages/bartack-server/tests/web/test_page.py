@@ -53,7 +53,7 @@ async def test_a_conversation_with_tools_approvals_and_attachments(site: Site) -
         assert "code" not in page.url
         await window.send("markdown")
         await window.answered("It will")
-        await page.locator(".say pre .k").first.wait_for()  # code is highlighted
+        assert await page.evaluate("CSS.highlights.get('code-k').size") > 0, "code is highlighted"
         await window.has(2, ".say table td")
         await window.send("think hard")
         await window.answered("Thought about hard.")
@@ -78,7 +78,7 @@ async def test_a_conversation_with_tools_approvals_and_attachments(site: Site) -
         assert await page.evaluate("document.activeElement.className") == "talk", "where the keys work"
         await window.send("pay 9 Bob")
         await page.wait_for_selector("tool-card.ask")
-        await page.get_by_role("button", name="Edit E").click()
+        await page.get_by_role("button", name="Edit first E").click()
         await page.get_by_label("amount").fill("many")
         await page.get_by_role("button", name="Approve with these arguments").click()
         await window.sees("amount must be a number.")
@@ -88,13 +88,13 @@ async def test_a_conversation_with_tools_approvals_and_attachments(site: Site) -
         await window.answered("The tool returned: paid 2 to Bob at once")
         await window.send("helper pay 3 Ann")
         await page.wait_for_selector("tool-card.ask")  # of the sub-agent
-        await page.get_by_role("button", name="Approve").click()
+        await page.get_by_role("button", name="Approve A").click()
         await window.sees("The tool returned: The tool returned: paid 3 to Ann")
         await window.has(0, "tool-card.ask")
-        inner = page.locator("tool-card:has(> sub-agent)").last
+        inner = page.locator("tool-card:has(> .box > sub-agent)").last
         await inner.locator("sub-agent summary").first.click()
         await inner.locator("sub-agent tool-card", has_text="pay").wait_for()
-        assert await inner.locator("sub-agent button", has_text="Approve").count() == 0, "the outer card asks"
+        assert await inner.locator("sub-agent .b.go").count() == 0, "the outer card asks"
         await window.sees("tokens")
         assert window.problems == []
         assert window.hosts == {site.client.url.removeprefix("http://")}
@@ -113,7 +113,7 @@ async def test_calls_are_allowed_from_now_on_in_one_session(site: Site) -> None:
         await page.get_by_role("button", name="Always").click()
         await window.sees("in this session until the server stops")
         await page.keyboard.press("Escape")
-        await page.get_by_role("button", name="Edit E").click()
+        await page.get_by_role("button", name="Edit first E").click()
         await page.keyboard.press("Escape")
         await page.get_by_role("button", name="Always").click()
         await page.get_by_role("button", name="every call of pay").click()
@@ -196,7 +196,7 @@ async def test_what_is_approved_is_shown_in_full_and_not_changed_by_the_form() -
             "version: 10000000000000000001",
         ]
         await window.sees("5 lines, ")
-        await page.get_by_role("button", name="Edit E").click()
+        await page.get_by_role("button", name="Edit first E").click()
         assert await page.locator("argument-form select").evaluate("(one) => one.selectedOptions[0].text") == ""
         await page.get_by_role("button", name="Approve with these arguments").click()
         await window.sees("Done.")
@@ -216,7 +216,7 @@ async def test_a_run_whose_start_is_not_loaded_can_be_stopped(gate: Gate) -> Non
         await Site(client, application.access).enter(window)
         await window.page.evaluate("location.hash = 'session=s'")
         await window.page.get_by_role("button", name="Stop").click()
-        await window.sees("The run was stopped")
+        await window.sees("You stopped this run.")
         await window.page.get_by_role("button", name="Send").wait_for()
         assert window.problems == []
 
@@ -227,16 +227,16 @@ async def test_a_live_answer_is_steered_queued_and_stopped(site: Site, gate: Gat
         await site.enter(window)
         await window.send("slow walk")
         await page.wait_for_selector(".answer .caret")
-        assert "steer the run" in await page.locator("#message").get_attribute("placeholder")
+        assert "Steer the run" in await page.locator("#message").get_attribute("placeholder")
         await window.send("and then", key="Alt+Enter")
-        await window.sees("Delivered when the run would end")
+        await window.sees("after this run", ".outstanding")
         await page.get_by_role("button", name="Inspect").click()
         lane = page.locator("run-inspector .lane", has_text="model 1")
         await lane.get_by_text(" s", exact=False).wait_for()  # it grows
         await page.get_by_role("button", name="Close the inspector").click()
         gate.open()
         await window.sees("You said: and then")
-        await window.has(0, ".you.queued")
+        await window.has(0, ".outstanding li")
         await window.has(1, ".you .edit")  # a branch before what joined the run would deliver it again
         await window.has(0, ".answer *")  # the stored answer replaces the one that arrived
         gate.path.unlink()
@@ -244,7 +244,7 @@ async def test_a_live_answer_is_steered_queued_and_stopped(site: Site, gate: Gat
         await page.wait_for_selector(".answer .caret")
         await page.locator("session-list input").press("Escape")  # that of the search
         await page.locator("#message").press("Escape")
-        await window.sees("The run was stopped")
+        await window.sees("You stopped this run.")
         await window.sees("Slowly: ag")
         entries = await site.client.get(f"/sessions/{page.url.partition('session=')[2]}/entries", limit=200)
         assert [entry["kind"] for entry in entries["items"]].count("abort_requested") == 1
@@ -264,14 +264,14 @@ async def test_an_edited_message_begins_a_branch_and_both_can_be_seen(site: Site
         await page.locator(".you", has_text="second").get_by_role("button", name="Edit this message").click()
         await window.send("other")
         await window.sees("You said: other")
-        await window.sees("branch 2 of 2")
+        await window.sees("2 / 2")
         await window.has(1, ".you .files img")  # its attachments are sent again
         await window.has(1, ".you .files a")
-        await window.has(0, ".chip")
+        await window.has(0, "message-composer .chip")
         assert await page.get_by_text("You said: second").count() == 0
         await page.get_by_role("button", name="Previous branch").click()
         await window.sees("You said: second")
-        await window.sees("branch 1 of 2")
+        await window.sees("1 / 2")
         assert await page.get_by_text("You said: first").count() == 1
         assert window.problems == []
 
@@ -343,7 +343,7 @@ async def test_two_windows_stay_in_step(site: Site, gate: Gate) -> None:
         await two.page.locator("session-list a").first.click()
         await two.page.wait_for_selector(".answer .caret")
         await two.send("from the other window", key="Alt+Enter")
-        await one.sees("Delivered when the run would end")
+        await one.sees("after this run", ".outstanding")
         gate.open()
         for window in (one, two):
             await window.sees("You said: from the other window")
@@ -374,12 +374,10 @@ async def test_another_model_is_chosen_by_its_name(gate: Gate) -> None:
         await Site(client, application.access).enter(window)
         await window.send("first")
         await window.sees("You said: first")
-        await page.fill("message-composer .model", "ollama:other")
-        await page.press("message-composer .model", "Tab")
+        await page.get_by_role("button", name="Model").click()
+        await page.locator(".pop .opt", has_text="other").click()
         await window.sees("ollama:other", "[role=log]")
-        await page.fill("message-composer .model", "ollama:secret")
-        await page.press("message-composer .model", "Tab")
-        await window.sees("Model 'ollama:secret' is not offered here; offered: ", "message-composer")
+        assert await page.locator(".top .model-name").inner_text() == "other"
         assert window.problems == []
 
 
@@ -496,7 +494,7 @@ async def test_a_server_that_is_killed_in_mid_answer_and_restarted(tmp_path: Pat
             await window.sees("and the rest of the answer.")
             assert await window.page.get_by_text("and the rest of the answer.").count() == 1
             await window.has(0, ".banner:not([hidden])")
-            await window.page.locator("message-composer .notice.bad").wait_for(state="hidden")
+            await window.page.locator("message-composer .wrong").wait_for(state="hidden")
             await window.page.press("#message", "Enter")
             await window.sees("You said: typed meanwhile")
 
@@ -529,7 +527,7 @@ async def test_text_of_models_tools_titles_and_file_names_runs_nothing(site: Sit
             address = await link.get_attribute("href")
             assert address.startswith(("http", "#")), address
         assert await page.evaluate("window.pwned") is None
-        await window.has(0, ".talk script, .talk svg, .talk img, .talk [onerror]")
+        await window.has(0, ".talk script, .talk svg:not([aria-hidden]), .talk img, .talk [onerror]")
         assert window.hosts == {site.client.url.removeprefix("http://")}
         assert window.problems == []
 
@@ -548,7 +546,7 @@ async def test_problems_are_reported_in_plain_words(site: Site) -> None:
         await window.sees("You said: hello")
         await page.get_by_role("button", name="Inspect").click()
         await page.context.clear_cookies()
-        await page.get_by_role("button", name="New").click()
+        await page.get_by_role("button", name="New session").click()
         await page.locator("session-list a").click()
         await page.get_by_text("Not signed in").wait_for()
         await site.enter(window)
@@ -557,7 +555,7 @@ async def test_problems_are_reported_in_plain_words(site: Site) -> None:
         await page.goto(f"{site.client.url}/#session=none")
         await window.sees("This session no longer exists")
         assert await page.locator(".top h1").inner_text() == "Not found"
-        assert await page.locator("message-composer").get_by_text("tokens").is_hidden()
+        assert await page.locator("message-composer").get_by_text("tokens").count() == 0
         await page.route("**/api/me", lambda route: route.abort())
         await page.reload()
         await page.get_by_text("The server cannot be reached", exact=True).wait_for()
@@ -694,7 +692,7 @@ async def test_the_inspector_shows_the_run_its_entries_views_request_and_states(
         for lit in await page.locator("run-inspector .lit").all():
             place, frame = await lit.bounding_box(), await page.locator("run-inspector").bounding_box()
             assert frame["x"] <= place["x"] <= place["x"] + place["width"] <= frame["x"] + frame["width"]
-        await page.get_by_role("button", name="New").click()
+        await page.get_by_role("button", name="New session").click()
         await window.sees("Nothing to inspect yet.", "run-inspector")
         assert window.problems == []
 
@@ -731,10 +729,10 @@ async def test_no_width_scrolls_sideways_and_axe_finds_nothing_serious(site: Sit
             assert not await window.scrolls_sideways(), width
             assert await serious(page, "light") == []
             if width == SIZES[0][0]:
-                for place in ("session-list a", ".talk"):
+                for place in ("session-list a", ".scrim"):
                     await page.get_by_role("button", name="Sessions").click()
                     await page.locator("session-list a").wait_for()
-                    await page.locator(place).click(position={"x": 350, "y": 20} if place == ".talk" else None)
+                    await page.locator(place).click(position={"x": 370, "y": 400} if place == ".scrim" else None)
                     await page.locator("session-list").wait_for(state="hidden")
             await page.locator(".talk").focus()
             await page.keyboard.press("i")
@@ -768,7 +766,7 @@ async def test_long_words_and_other_directions_stay_in_their_places(site: Site) 
 
 async def serious(page: Any, scheme: str) -> list[str]:
     """What axe-core finds with this colour scheme, as far as it matters."""
-    await page.emulate_media(color_scheme=scheme)
+    await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     found = await page.evaluate("axe.run().then((result) => result.violations)")
     shown = [one for one in found if one["impact"] in ("serious", "critical")]
     return [f"{one['id']}: {one['nodes'][0]['html']}" for one in shown]
@@ -821,5 +819,5 @@ async def test_a_message_that_does_not_arrive_stays_with_what_was_typed_since(si
         await site.enter(window)
         await page.route("**/runs", lambda route: route.abort())
         await window.send("raw the first")
-        await page.wait_for_selector("message-composer .notice:not(:empty)")
+        await page.wait_for_selector("message-composer .wrong:not(:empty)")
         assert await page.input_value("#message") == "raw the first"

@@ -49,7 +49,7 @@ async def test_the_local_model_answers_in_the_page(tmp_path: Path) -> None:
         answer = str(await page.locator("[role=log] .say").first.inner_text())
         assert answer.strip()
         await window.sees("tokens")
-        assert "qwen2.5-coder-0.5b" in str(await page.input_value("message-composer .model"))
+        assert "qwen2.5-coder-0.5b" in str(await page.locator(".top .model-name").inner_text())
         await page.reload()
         await page.wait_for_selector("session-view [role=log] .say")
         assert await page.locator("[role=log] .say").first.inner_text() == answer

@@ -85,12 +85,12 @@ async def test_branches_are_switched_with_the_keyboard(gate: Gate) -> None:
         for text in ("three", "four"):
             await finished(client, "s", text, head=head)
         await entered(application, client, window, "s")
-        await window.sees("branch 3 of 3")
+        await window.sees("3 / 3")
         await page.get_by_role("button", name="Previous branch").focus()
         await page.keyboard.press("Enter")
-        await window.sees("branch 2 of 3")
+        await window.sees("2 / 3")
         await page.keyboard.press("Enter")
-        await window.sees("branch 1 of 3")
+        await window.sees("1 / 3")
         await window.sees("You said: one")
         assert window.problems == []
 

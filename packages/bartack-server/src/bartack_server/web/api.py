@@ -18,6 +18,7 @@ from bartack.app.usage import context_tokens
 from bartack.display.branch_reader import turn_start
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
+from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, ToolResult
 from bartack.nouns.wire import dump
@@ -31,6 +32,7 @@ from bartack.store.requests import load_state
 from bartack.store.session_store import SessionInfo, SessionStore
 from bartack.views import document, feed, ledger
 from bartack_server.web import bodies
+from bartack_server.web.document import html_document
 from bartack_server.web.endpoint import MAX_MESSAGE_BODY, PAGE, Call, Endpoint, Query, json_response
 from bartack_server.web.event_stream import EventStream, frame, live_frame
 from bartack_server.web.page import PageEvents, page_entries
@@ -159,10 +161,66 @@ async def _session(call: Call) -> Any:
         "contextTokens": context_tokens(branch),
         "totals": dump(await store.totals(session_id)),
         "heads": list(await store.heads(session_id)),
+        "forks": await _forks(store, session_id, branch),
         "tail": dump(tail),
         "foreign": None if foreign is None else dump(foreign),
         "allowed": [rule.text for rule in call.service.runs.rules.of(session_id)],
     }
+
+
+async def _forks(store: SessionStore, session_id: str, branch: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The places where other branches leave this one. Each has the first entry of this branch after the fork, the last
+    entry of every branch that goes on from there, and which of them this branch is."""
+    heads = await store.heads(session_id)
+    if len(heads) < 2:
+        return []
+    parents = {entry.id: entry.parent_id for entry in await store.entries(session_id)}
+    own = {entry.id: number for number, entry in enumerate(branch)}
+    branches: dict[int, dict[str, str]] = {}  # where a fork is -> the first entry after it -> the latest head
+    for head in heads:
+        first, parent = head, parents.get(head)
+        while parent is not None and parent not in own:
+            first, parent = parent, parents.get(parent)
+        if parent is not None and first not in own:
+            branches.setdefault(own[parent], {})[first] = head
+    order = {id: number for number, id in enumerate(parents)}
+    forks = []
+    for place, others in sorted(branches.items()):
+        firsts = {**others, branch[place + 1].id: branch[-1].id} if place + 1 < len(branch) else others
+        ordered = sorted(firsts, key=order.__getitem__)
+        if place + 1 < len(branch):
+            entry_id = branch[place + 1].id
+            forks.append(
+                {"entryId": entry_id, "heads": [firsts[id] for id in ordered], "index": ordered.index(entry_id)}
+            )
+    return forks
+
+
+async def _delete(call: Call) -> Any:
+    """Delete a session for good. A live run has to be stopped first."""
+    service, session_id = call.service, call.session_id
+    if await service.state_of(session_id) == "running":
+        raise AgentError(
+            "A run is live in this session. Stop it before you delete the session.", code=ErrorCode.CONFLICT
+        )
+    tail = await service.store.tail_of(session_id)
+    await service.store.drop_session(session_id, expected_tail=tail.entry_id)
+    service.runs.rules.clear(session_id)
+    return {}
+
+
+async def _export(call: Call) -> Response:
+    """A branch as a file."""
+    branch = await call.service.store.load(call.session_id, head=call.query("head"))
+    name = call.query("format") or "html"
+    if name == "html":
+        content, media_type = html_document(branch), "text/html"
+    elif name == "json":
+        content, media_type = json_text([dump(entry) for entry in branch]), "application/json"
+    else:
+        raise PartValidationError(f"Unknown format {name[:20]!r}; known: html, json.", path="$.query.format")
+    headers = {"content-disposition": f'attachment; filename="session.{name}"'}
+    return Response(content, headers=headers, media_type=f"{media_type}; charset=utf-8")
 
 
 def _time_text(entry: Entry) -> str:
@@ -329,6 +387,8 @@ async def _request(call: Call) -> Any:
             entry = await requests.switch_model(call.service.store, session_id, body.model)
         case bodies.ThinkingRequest():
             entry = await requests.set_thinking_level(call.service.store, session_id, body.level)
+        case bodies.RenameRequest():
+            entry = await requests.rename(call.service.store, session_id, body.title)
         case bodies.RedactRequest():
             entry = await requests.redact(call.service.store, session_id, body.entry_id, reason=body.reason)
     return json_response({"entryId": entry.id, "seq": entry.seq}, 202)
@@ -463,5 +523,14 @@ ENDPOINTS = (
         media_type="text/event-stream",
     ),
     Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Remove the approval rules of a session."),
+    Endpoint(
+        "GET",
+        f"{_SESSION}/export",
+        _export,
+        "Download a branch as a page or as JSON.",
+        query=(Query("format", "html, which is the default, or json."), _HEAD),
+        media_type="*/*",
+    ),
+    Endpoint("DELETE", _SESSION, _delete, "Delete a session."),
     Endpoint("GET", _SESSION, _session, "Return a session: state, model, usage, branches.", query=(_HEAD,)),
 )

@@ -3,9 +3,9 @@
 import base64
 import binascii
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, user
@@ -116,6 +116,12 @@ class ThinkingRequest(_Body, frozen=True, tag_field="type", tag="thinking"):
     level: ThinkingLevel
 
 
+class RenameRequest(_Body, frozen=True, tag_field="type", tag="rename"):
+    """Give the session another title."""
+
+    title: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
 class RedactRequest(_Body, frozen=True, tag_field="type", tag="redact"):
     """Hide the content of an entry. Redacting a queued message withdraws it."""
 
@@ -131,6 +137,7 @@ PostedRequest = (
     | AbortRequest
     | SwitchRequest
     | ThinkingRequest
+    | RenameRequest
     | RedactRequest
 )
 

@@ -29,9 +29,16 @@ __all__ = ["html_document"]
 
 _STYLES = ("base.css", "chat.css", "code.css")
 _FRAME = """
-body { padding: 22px 14px 60px; }
+body { height: auto; padding: 22px 14px 60px; font: var(--reading); }
+main.column > * { margin-inline-start: 0; }
+header.head { display: block; padding: 0; }
+header h1 { font-size: 20px; line-height: 28px; }
+tool-card { display: block; border: 1px solid var(--line); border-radius: var(--radius); overflow: clip; }
 tool-card summary { list-style: none; cursor: pointer; }
-.head h1 { font-size: 20px; margin-bottom: 4px; }
+tool-card pre { padding: 8px 14px; border-top: 1px solid var(--line); overflow-x: auto; font: var(--mono-type); }
+tool-card.failed .state { color: var(--bad); }
+.notice { color: var(--soft); font: var(--interface); overflow-wrap: anywhere; }
+.notice.bad { color: var(--bad); }
 """
 _SHOWN_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
@@ -138,7 +145,8 @@ def _card(name: str, arguments: dict[str, Any], result: ToolResult | None) -> st
     kind, sign, state = _state(result)
     head = (
         f'<summary class="head"><span class="sign" aria-hidden="true">{sign}</span><b>{_visible(name)}</b>'
-        f'<span class="brief">{_visible(_brief(arguments))}</span><span class="state">{escape(state)}</span></summary>'
+        f'<code class="brief">{_visible(_brief(arguments))}</code>'
+        f'<span class="t state">{escape(state)}</span></summary>'
     )
     parts = result.content if result is not None and isinstance(result.content, tuple) else ()
     output = "" if result is None else f"<pre>{_visible(output_text(result))}</pre>"
@@ -192,7 +200,7 @@ def _texts(parts: Iterable[Part]) -> str:
 
 
 def _markdown(text: str) -> str:
-    return "".join(f"<div>{block}</div>" for block in markdown_blocks(text))
+    return "".join(f"<div>{block}</div>" for block in markdown_blocks(text, has_spans=True))
 
 
 def _folded(title: str, text: str) -> str:

@@ -1,8 +1,11 @@
 """What the page needs in addition to the API: its files, entries to draw, and live events.
 
 Both are drawn from the changes of `bartack.display`. An ``entry`` has its canonical JSON, for each text in it the HTML
-of its blocks, and the tool calls whose state it changes. While an answer arrives, an ``answer`` has what is new in each
-of its parts: the blocks that are finished now, and the HTML of the one that grows.
+of its blocks, and the tool calls whose state it changes.
+
+While an answer arrives, unnamed events have what is new in it, as a list of changes. An empty change begins another
+answer. ``[0, null, "text"]`` begins a part, ``[0, ...]`` has the growth of a text as `GrowingMarkdown` returns it, or
+more of the arguments of a call. The entry of the answer does not repeat texts that arrived in this way.
 """
 
 import hashlib
@@ -10,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
+import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from bartack.display.branch_reader import BranchReader, turn_start
@@ -40,17 +44,23 @@ from bartack.nouns.entries import (
     StreamFailed,
 )
 from bartack.nouns.messages import Message
-from bartack.nouns.parts import Part, Text, Thinking, ToolResult
+from bartack.nouns.parts import Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.wire import dump
 from bartack.session.decisions import question_digest
 from bartack.store.live import ends_answer
 from bartack_server.web.endpoint import Call, Endpoint
 from bartack_server.web.event_stream import frame
-from bartack_server.web.markdown import GrowingMarkdown, markdown_blocks
+from bartack_server.web.markdown import GrowingMarkdown, Item, joined_growth, markdown_blocks
 
 __all__ = ["PAGE_ENDPOINTS", "PageEvents", "page_entries"]
 
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
+}
 _MAX_MARKDOWN = 200_000  # characters of one text; longer ones are shown as they are
 
 
@@ -143,14 +153,22 @@ class PageEvents:
         for entry in earlier:
             self._read_calls(entry)
 
-    def entry_json(self, entry: Entry) -> dict[str, Any]:
+    def entry_json(self, entry: Entry, *, is_shown: bool = False) -> dict[str, Any]:
         """The next entry in canonical JSON; with the HTML of its texts under ``html``, the calls that it changes under
-        ``calls``, and for a question its text and the digest by which a decision names it."""
+        ``calls``, and for a question its text and the digest by which a decision names it.
+
+        If its texts are shown already, it has ``isShown`` instead of them.
+        """
         json: dict[str, Any] = dump(entry)
+        if is_shown:
+            json["isShown"] = True
+            for part in json["payload"]["parts"]:
+                if part["kind"] != "tool_call":
+                    part["payload"]["text"] = ""
         if isinstance(entry.fact, ApprovalRequired):
             json["questionDigest"] = question_digest(entry.fact)
             json["questionText"] = question_text(entry.fact)
-        if html := _html_of(entry):
+        if not is_shown and (html := _html_of(entry)):
             json["html"] = html
         if calls := self._read_calls(entry):
             json["calls"] = calls
@@ -159,24 +177,51 @@ class PageEvents:
     def frame(self, event: LiveEvent) -> bytes:
         """The frame of the next event."""
         if isinstance(event, LiveEntry):
-            if ends_answer(event.entry.fact):
-                self._parts = {}
-            return frame("entry", self.entry_json(event.entry), event.position)
-        is_new = False
+            if not ends_answer(event.entry.fact):
+                return frame("entry", self.entry_json(event.entry), event.position)
+            missing = self._complete(event.entry)
+            is_shown = missing is not None
+            self._parts = {}
+            last = _answer_frame(missing) if missing else b""
+            return last + frame("entry", self.entry_json(event.entry, is_shown=is_shown), event.position)
+        changes: list[Any] = []
         for change in self._reader.read(event):
             match change:
                 case StepStarted() | StepVoided():
-                    self._parts, is_new = {}, True
+                    self._parts = {}
+                    changes = [()]
                 case TextStarted():
-                    self._parts[change.key] = _GrowingText(change.kind)
+                    changes.append(self._start_part(change.key, _GrowingText(change.kind)))
                 case CallStarted():
-                    self._parts[change.key] = _GrowingCall(change.key, change.tool_name)
+                    changes.append(self._start_part(change.key, _GrowingCall(change.key, change.tool_name)))
                 case TextGrew() | CallGrew():
-                    self._parts[change.key].add(change.text)
+                    if growth := self._parts[change.key].add(change.text):
+                        changes.append((list(self._parts).index(change.key), *growth))
                 case _:  # an entry will have it
                     pass
-        parts = [{"index": index, **part.change()} for index, part in enumerate(self._parts.values()) if part.is_new]
-        return frame("answer", {"isNew": is_new, "parts": parts}, event.position)
+        return _answer_frame(changes) if changes else b""
+
+    def _start_part(self, key: str, part: "_GrowingText | _GrowingCall") -> tuple[Any, ...]:
+        self._parts[key] = part
+        return (len(self._parts) - 1, None, *part.start())
+
+    def _complete(self, entry: Entry) -> list[Any] | None:
+        """What the viewer lacks of an answer of which some has arrived: the last pieces come with the entry. None if
+        that is not enough, so that the entry has to have the whole answer."""
+        if not isinstance(entry.fact, Message) or not self._parts or len(self._parts) > len(entry.fact.parts):
+            return None
+        changes: list[Any] = []
+        growing_parts = list(self._parts.values())
+        for number, part in enumerate(entry.fact.parts):
+            if number == len(growing_parts):
+                growing_parts.append(_new_part(part))
+                changes.append((number, None, *growing_parts[number].start()))
+            growth = growing_parts[number].complete(part)
+            if growth is None:
+                return None
+            if growth:
+                changes.append((number, *growth))
+        return changes
 
     def _read_calls(self, entry: Entry) -> list[dict[str, Any]]:
         """The calls that an entry changes, each with its new state. One without a state waits for its turn."""
@@ -193,6 +238,11 @@ class PageEvents:
                 case _:
                     pass
         return [{"id": self._call_ids[key], **call} for key, call in calls.items() if key in self._call_ids]
+
+
+def _answer_frame(changes: Sequence[Any]) -> bytes:
+    """A frame without a name and a position, neither of which the page needs: many of them are short."""
+    return b"data:%s\n\n" % msgspec.json.encode(changes)
 
 
 def _call_change(change: CallAsked | CallDecided | CallRunning | CallProgressed | CallEnded) -> dict[str, Any]:
@@ -216,40 +266,48 @@ def _call_change(change: CallAsked | CallDecided | CallRunning | CallProgressed 
             return {"state": "failed" if has_failed else "done"}
 
 
-class _GrowingPart:
-    """A part of the answer in progress, and what the page does not have of it."""
+class _GrowingText:
+    """A text of the answer in progress."""
 
-    def __init__(self) -> None:
-        self.is_new = True
-        self._pieces: list[str] = []
-
-    def add(self, text: str) -> None:
-        self._pieces.append(text)
-        self.is_new = True
-
-    def _take(self) -> str:
-        text, self._pieces, self.is_new = "".join(self._pieces), [], False
-        return text
-
-
-class _GrowingText(_GrowingPart):
     def __init__(self, kind: TextKind) -> None:
-        super().__init__()
-        self._kind = kind
+        self.kind = kind
         self._markdown = GrowingMarkdown()
 
-    def change(self) -> dict[str, Any]:
-        """What is new since the last time."""
-        first = self._markdown.count
-        finished, tail = self._markdown.add(self._take())
-        return {"kind": self._kind, "first": first, "blocks": finished, "tail": tail}
+    def start(self) -> tuple[str, ...]:
+        return (self.kind,)
+
+    def add(self, text: str) -> list[Item]:
+        return self._markdown.add(text)
+
+    def complete(self, part: Part) -> list[Item] | None:
+        """The growth to the end of this part; None if it is another one, or rendered in another way."""
+        if not isinstance(part, Text | Thinking) or isinstance(part, Thinking) != (self.kind == "thinking"):
+            return None
+        text = self._markdown.text
+        if not part.text.startswith(text) or len(part.text) > _MAX_MARKDOWN:
+            return None
+        growth = joined_growth(self._markdown.add(part.text[len(text) :]), self._markdown.end())
+        return growth if self._markdown.is_final() else None
 
 
-class _GrowingCall(_GrowingPart):
+class _GrowingCall:
+    """A call in the answer in progress."""
+
     def __init__(self, key: str, tool_name: str) -> None:
-        super().__init__()
         self._key, self._tool_name = key, tool_name
 
-    def change(self) -> dict[str, Any]:
-        """What is new since the last time."""
-        return {"kind": "tool_call", "toolCallId": self._key, "toolName": self._tool_name, "arguments": self._take()}
+    def start(self) -> tuple[str, ...]:
+        return ("call", self._key, self._tool_name)
+
+    def add(self, text: str) -> list[Item]:
+        return [text] if text else []
+
+    def complete(self, part: Part) -> list[Item] | None:
+        """Nothing: the entry has the arguments. None if this is not the call."""
+        return [] if isinstance(part, ToolCall) and part.tool_name == self._tool_name else None
+
+
+def _new_part(part: Part) -> _GrowingText | _GrowingCall:
+    if isinstance(part, ToolCall):
+        return _GrowingCall(part.tool_call_id, part.tool_name)
+    return _GrowingText("thinking" if isinstance(part, Thinking) else "text")

@@ -1,10 +1,14 @@
 // The page as a whole: signing in, which session is open, drawers and keys.
 
-import { get, post } from "./api.js";
+import { get, post, remove, sessionPath } from "./api.js";
 import { h } from "./dom.js";
+import { icon } from "./icons.js";
+import { closePopover } from "./popover.js";
 import "./run-inspector.js";
 import "./session-list.js";
 import "./session-view.js";
+
+const UNDO_MS = 6000;
 
 class BartackApp extends HTMLElement {
   #list = null;
@@ -16,8 +20,12 @@ class BartackApp extends HTMLElement {
     window.addEventListener("hashchange", () => this.#route());
     window.addEventListener("keydown", (event) => this.#key(event));
     this.addEventListener("signed-out", () => this.#signedOut());
-    this.addEventListener("toggle-list", () => this.#columns.classList.toggle("listing"));
-    this.addEventListener("click", (event) => this.#leaveList(event.target));
+    this.addEventListener("toggle-list", () => this.#toggleList(true));
+    this.addEventListener("click", (event) => this.#leaveDrawer(event.target));
+    window.matchMedia("(max-width: 1180px)").addEventListener("change", () => this.#showDrawers());
+    window.matchMedia("(max-width: 860px)").addEventListener("change", () => this.#showDrawers());
+    this.addEventListener("inspect-request", (event) => this.#inspectRequest(event.detail));
+    this.addEventListener("delete-session", (event) => this.#delete(event.detail));
     this.addEventListener("toggle-inspector", () => this.#toggleInspector());
     this.addEventListener("listed", () => this.#list.refresh());
     this.addEventListener("changed", () => this.#inspector?.changed());
@@ -46,7 +54,7 @@ class BartackApp extends HTMLElement {
     this.#inspector = null;
     this.#list = h("session-list", {});
     this.#view = h("session-view", {});
-    this.#columns = h("div", { class: "columns" }, this.#list, this.#view);
+    this.#columns = h("div", { class: "columns" }, this.#list, this.#view, h("div", { class: "scrim" }));
     this.replaceChildren(this.#columns);
     this.#route();
   }
@@ -56,15 +64,36 @@ class BartackApp extends HTMLElement {
     if (parameters.get("code")) return void this.#start();
     if (!this.#view) return;
     const id = parameters.get("session") ?? "";
-    this.#columns.classList.remove("listing");
+    this.#toggleList(false);
     this.#list.select(id);
     this.#view.open(id);
   }
 
-  /** Close the session drawer after a choice in it, even of the current session, or a click outside it. */
-  #leaveList(target) {
-    const stays = target.closest(".drawer") || (target.closest("session-list") && !target.closest("a, .brand button"));
-    if (!stays) this.#columns?.classList.remove("listing");
+  /** Close a drawer after a choice in it, even of the current session, or a click outside it. */
+  #leaveDrawer(target) {
+    if (target.closest(".scrim")) {
+      if (this.#columns.classList.contains("listing")) this.#toggleList(false);
+      else this.#toggleInspector();
+    } else if (target.closest("session-list :is(a, .brand button)")) this.#toggleList(false);
+  }
+
+  #toggleList(is) {
+    if (!this.#columns) return;
+    const was = this.#columns.classList.contains("listing");
+    this.#columns.classList.toggle("listing", is);
+    this.#showDrawers();
+    if (is) this.#list.querySelector("a, button")?.focus();
+    else if (was) this.querySelector(".drawer")?.focus();
+  }
+
+  /** What is behind an open drawer cannot be reached. */
+  #showDrawers() {
+    if (!this.#columns) return;
+    const isListing = this.#columns.classList.contains("listing") && window.matchMedia("(max-width: 860px)").matches;
+    const isInspecting = this.#inspector !== null && window.matchMedia("(max-width: 1180px)").matches;
+    this.querySelector("main.session")?.toggleAttribute("inert", isListing || isInspecting);
+    this.#list.toggleAttribute("inert", isInspecting && !isListing);
+    this.#inspector?.toggleAttribute("inert", isListing);
   }
 
   #toggleInspector() {
@@ -78,6 +107,42 @@ class BartackApp extends HTMLElement {
       this.#columns.append(this.#inspector);
     }
     this.#columns.classList.toggle("inspecting", this.#inspector !== null);
+    this.#showDrawers();
+  }
+
+  #inspectRequest(entryId) {
+    if (!this.#inspector) this.#toggleInspector();
+    this.#inspector.showRequest(entryId);
+  }
+
+  /** Delete a session, after some time in which that can be undone. */
+  #delete(id) {
+    this.#list.hide(id, true);
+    if (new URLSearchParams(location.hash.slice(1)).get("session") === id) location.hash = "";
+    const finish = async () => {
+      clearTimeout(timer);
+      window.removeEventListener("pagehide", finish);
+      toast.remove();
+      await remove(sessionPath(id)).catch((error) => this.#tell(`The session was not deleted: ${error.message}`));
+      this.#list.hide(id, false);
+    };
+    const timer = setTimeout(finish, UNDO_MS);
+    window.addEventListener("pagehide", finish);
+    const undo = () => {
+      clearTimeout(timer);
+      window.removeEventListener("pagehide", finish);
+      toast.remove();
+      this.#list.hide(id, false);
+      location.hash = `session=${encodeURIComponent(id)}`;
+    };
+    const toast = this.#tell("Session deleted", h("button", { class: "b sm", onclick: undo }, icon("undo", "s"), "Undo"));
+  }
+
+  #tell(text, button = null) {
+    const toast = h("div", { class: "toast", role: "status" }, h("span", {}, text), button);
+    this.append(toast);
+    if (!button) setTimeout(() => toast.remove(), UNDO_MS);
+    return toast;
   }
 
   #signedOut(wasUsed = false) {
@@ -91,7 +156,7 @@ class BartackApp extends HTMLElement {
     this.replaceChildren(h("main", { class: "words" },
       h("h1", {}, "The server cannot be reached"),
       h("p", {}, `${error.message} If only the connection is down, runs continue on the server.`),
-      h("button", { onclick: () => this.#start() }, "Try again")));
+      h("button", { class: "b", onclick: () => this.#start() }, "Try again")));
     setTimeout(() => this.#view || this.#start(), 3000);
   }
 
@@ -100,7 +165,9 @@ class BartackApp extends HTMLElement {
     if (event.repeat) return; // holding a key down must not repeat a decision
     const field = event.target instanceof Element && event.target.closest("input, textarea, select");
     if (event.key === "Escape") {
-      if (this.#columns.classList.contains("listing")) return this.#columns.classList.remove("listing");
+      if (closePopover()) return;
+      if (this.#columns.classList.contains("listing")) return this.#toggleList(false);
+      if (this.#inspector && window.matchMedia("(max-width: 1180px)").matches) return this.#toggleInspector();
       if (this.#view.pendingCard()?.back()) return;
       if (!field || field.matches("#message")) this.#view.stop(); // in other fields, Escape closes a list or clears the search
       return;
@@ -110,6 +177,7 @@ class BartackApp extends HTMLElement {
     const act = {
       "/": () => this.#list.focusSearch(),
       i: () => this.#toggleInspector(),
+      n: () => { location.hash = ""; },
       a: () => card?.decide("approve"),
       d: () => card?.decide("deny"),
       e: () => card?.edit(),

@@ -18,9 +18,9 @@ class ArgumentForm extends HTMLElement {
         wrong.textContent = error.message;
       }
     };
-    this.replaceChildren(...fields, wrong, h("div", { class: "acts" },
-      h("button", { class: "go", onclick: decide }, "Approve with these arguments"),
-      h("button", { onclick: () => this.dispatchEvent(new CustomEvent("cancelled")) }, "Cancel")));
+    this.replaceChildren(...fields, wrong, h("div", { class: "buttons" },
+      h("button", { type: "button", class: "b go", onclick: decide }, "Approve with these arguments"),
+      h("button", { type: "button", class: "b", onclick: () => this.dispatchEvent(new CustomEvent("cancelled")) }, "Cancel")));
   }
 
   #field(name, schema, value, isRequired) {

@@ -46,7 +46,7 @@ export function items(branch) {
     } else if (kind === "redaction") {
       const item = queued.get(payload.entryId);
       if (item) shown.splice(shown.indexOf(item), 1);
-    } else notice(entry, shown, calls);
+    } else notice(entry, shown);
     for (const change of entry.calls ?? []) call(entry, change, shown, calls);
   }
   return shown;
@@ -82,11 +82,12 @@ function message(entry, shown, calls, queued) {
     const request = queued.get(payload.meta?.requestId);
     if (request) shown.splice(shown.indexOf(request), 1);
     const isSynthetic = payload.parts.every((part) => part.payload.synthetic);
-    if (isSynthetic) shown.push({ type: "notice", key: entry.id, text: texts(entry, payload).text });
+    if (isSynthetic) shown.push({ type: "notice", key: entry.id, icon: "steer", text: texts(entry, payload).text });
     else shown.push({ ...texts(entry, payload), type: "you", key: entry.id, entry });
   } else if (payload.role === "assistant") {
     parts(entry, payload.parts, shown, calls);
-    if (payload.meta?.aborted) shown.push({ type: "notice", key: `${entry.id}/stopped`, text: "Stopped." });
+    const last = shown.at(-1);
+    if (last?.type === "say") last.answer = entry; // what can be done with an answer is shown below its last text
   }
 }
 
@@ -94,7 +95,7 @@ function parts(entry, all, shown, calls) {
   all.forEach((part, index) => {
     const key = `${entry.id}/${index}`;
     const blocks = entry.html?.[index] ?? [];
-    if (part.kind === "text") shown.push({ type: "say", key, blocks, text: part.payload.text });
+    if (part.kind === "text") shown.push({ type: "say", key, blocks, text: part.payload.text, entry });
     else if (part.kind === "thinking") shown.push({ type: "thought", key, blocks, text: part.payload.text, took: span(part.payload.time) });
     else if (part.kind === "tool_call") {
       const { toolCallId: id, toolName: name } = part.payload;
@@ -138,6 +139,7 @@ function details(entry, id, state) {
   if (kind === "approval_required") {
     return { question: payload, digest: entry.questionDigest, text: entry.questionText, asked: entry.timestamp };
   }
+  if (kind === "approval_decided") return { decided: payload.decision, waited: entry.timestamp };
   if (kind === "tool_started") return { started: entry.timestamp, arguments: payload.arguments };
   return kind === "tool_progress" ? { progress: payload.content } : {};
 }
@@ -158,18 +160,39 @@ function result(entry, payload) {
   };
 }
 
-function notice(entry, shown, calls) {
+/** One notice per event. A failed attempt is folded away with its text; if it ends the run, the end of the run says so. */
+function notice(entry, shown) {
   const { kind, payload, id } = entry;
-  const say = (text, isBad = false) => shown.push({ type: "notice", key: id, text, isBad });
+  const say = (text, more = {}) => shown.push({ type: "notice", key: id, text, ...more });
   if (kind === "stream_failed") {
-    parts({ ...entry, id: `${id}/partial` }, (payload.parts ?? []).filter((part) => part.kind === "text"), shown, calls);
-    say(`The answer failed: ${payload.error.message || payload.error.errorCode}`, true);
-  } else if (kind === "model_change") say(`Switched to ${payload.model.provider}:${payload.model.model}.`);
-  else if (kind === "compaction_summary") say("Older turns are now sent to the model as a summary.");
-  else if (kind === "abort_requested") say("Stop requested.");
+    const text = (payload.parts ?? []).filter((part) => part.kind === "text").map((part) => part.payload.text).join("\n\n");
+    const reason = payload.error.message || payload.error.errorCode;
+    const earlier = shown.at(-1)?.type === "retry" ? shown.pop() : null;
+    shown.push({ type: "retry", key: earlier?.key ?? id, times: (earlier?.times ?? 0) + 1, reason, entry, text: [earlier?.text, text].filter(Boolean).join("\n\n") });
+  } else if (kind === "model_change") say(`Switched to ${payload.model.provider}:${payload.model.model}.`, { icon: "model" });
+  else if (kind === "compaction_summary") say("Older turns are now sent to the model as a summary.", { icon: "queue" });
   else if (kind === "run_ended" && payload.status === "failed") {
-    say(`The run failed: ${payload.error?.message || payload.reason || "unknown reason"}`, true);
-  } else if (kind === "run_ended" && payload.status === "aborted") say(`The run was stopped (${payload.reason ?? "user"}).`);
+    const attempts = shown.at(-1)?.type === "retry" ? shown.pop() : null;
+    const tried = attempts?.times > 1 ? `Tried ${attempts.times} times. ` : "";
+    const reason = payload.error?.message || payload.reason || attempts?.reason || "unknown reason";
+    if (attempts?.text) shown.push({ type: "say", key: `${id}/partial`, blocks: [], text: attempts.text });
+    say(`${tried}Nothing is lost: everything up to here is stored.`, { title: `The run failed: ${reason}`, icon: "alert", isBad: true, entry: attempts?.entry, canRetry: true });
+  } else if (kind === "run_ended" && payload.status === "aborted") {
+    const attempts = shown.at(-1)?.type === "retry" ? shown.pop() : null;
+    if (attempts?.text) shown.push({ type: "say", key: `${id}/partial`, blocks: [], text: attempts.text });
+    const who = payload.reason && payload.reason !== "user" ? `The run was stopped (${payload.reason}).` : "You stopped this run.";
+    say(`${who} What was written is kept.`, { icon: "stopped" });
+  }
+}
+
+/** What an open run is doing while it shows nothing: {text, since}; null if something on the page says so already. */
+export function activity(branch, model) {
+  const last = branch.findLast((entry) => !["message_queued", "custom", "redaction"].includes(entry.kind));
+  const since = last?.timestamp;
+  if (branch.some((entry, at) => entry.kind === "abort_requested" && at > branch.findLastIndex((other) => other.kind === "run_started"))) return { text: "Stopping…", since };
+  if (items(branch).some((item) => item.type === "tool" && ["ask", "running"].includes(item.state))) return null;
+  if (last?.kind === "stream_failed") return { text: `Retrying after: ${last.payload.error.message || last.payload.error.errorCode}`, since };
+  return { text: `Waiting for ${model || "the model"}…`, since };
 }
 
 /** Whether a run is open at the end of the branch, and what it waits for; null if the start of the run is not loaded. */

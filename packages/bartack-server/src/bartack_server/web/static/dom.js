@@ -61,12 +61,6 @@ export function rendered(html) {
   return element;
 }
 
-/** Each block of a rendered text, or the plain text if the server did not render it. */
-export function textBlocks(blocks, text) {
-  if (blocks?.length) return blocks.map(rendered);
-  return text ? [h("div", { class: "plain" }, text)] : [];
-}
-
 // Controls and formats, blanks that are not spaces, and letters, marks and selectors that look like nothing.
 const INVISIBLE = new RegExp(
   "[^\\P{C}\\n\\t]|[\\u2028\\u2029]|[^\\P{Zs} \\u3000]|[\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180d\\u180f\\u2800\\u3164\\ufe00-\\ufe0d\\uffa0]"
@@ -93,4 +87,13 @@ export function count(number) {
   if (number >= 1_000_000) return `${(number / 1_000_000).toFixed(1)}M`;
   if (number >= 10_000) return `${Math.floor(number / 1000)}k`;
   return number >= 1000 ? `${(number / 1000).toFixed(1)}k` : String(number);
+}
+
+/** A number of bytes or characters, as a person reads it. */
+export function size(number) {
+  return number < 1000 ? `${number} B` : `${number < 10_000 ? (number / 1000).toFixed(1) : Math.round(number / 1000)} KB`;
+}
+
+export function money(dollars) {
+  return dollars ? `$${dollars.toFixed(dollars < 0.1 ? 3 : 2)}` : "";
 }

@@ -9,7 +9,7 @@ const REST_MS = 5000; // browsers share six connections per server among all tab
 
 /** Follow a session from the entry after this seq. Returns a function that stops following.
  *
- * `on` has entry(entry), answer(change), connected(bool), gone(error), and replaced() if the session now has fewer
+ * `on` has entry(entry), answer(changes), connected(bool), gone(error), and replaced() if the session now has fewer
  * entries than were received: the server uses another store, or an older copy. */
 export function follow(id, seq, on) {
   let source = null;
@@ -31,7 +31,7 @@ export function follow(id, seq, on) {
       seq = entry.seq;
       on.entry(entry);
     });
-    source.addEventListener("answer", (event) => {
+    source.addEventListener("message", (event) => {
       failures = 0;
       heard();
       on.answer(parse(event.data));

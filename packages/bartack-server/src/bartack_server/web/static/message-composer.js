@@ -1,12 +1,17 @@
-// The message input. It shows what sending would do: start a run, steer the live one, queue, or start a branch.
+// The message input, and above it everything that the model has not seen yet: questions, steering, queued messages.
+// It shows what sending would do: start a run, steer the live one, queue, or start a branch.
 
-import { count, h } from "./dom.js";
+import { count, each, h, money, s, write } from "./dom.js";
+import { icon } from "./icons.js";
+import { modelOptions } from "./model-picker.js";
+import { popButton } from "./popover.js";
 
 const PLACEHOLDERS = {
-  idle: "Message. Enter sends, Shift+Enter starts a new line.",
-  running: "Send a message to steer the run before its next step.",
-  waiting: "A tool call needs your approval. A message is delivered after that.",
+  idle: "Message",
+  running: "Steer the run",
+  waiting: "A message is delivered after your decision",
 };
+const DOES = { idle: "starts a run", running: "steers at the next step", waiting: "is delivered after your decision" };
 
 class MessageComposer extends HTMLElement {
   #state = "idle";
@@ -14,18 +19,25 @@ class MessageComposer extends HTMLElement {
   #editing = null;
   #reading = Promise.resolve();
   #outbox = []; // messages that have not arrived yet; the first is being sent
-  #text = h("textarea", { id: "message", "aria-label": "Message", dir: "auto", rows: "2" });
+  #text = h("textarea", { id: "message", "aria-label": "Message", "aria-describedby": "does", dir: "auto", rows: "1" });
+  #outstanding = h("ul", { class: "outstanding", "aria-label": "Outstanding" });
   #chips = h("div", { class: "chips" });
   #note = h("div", { class: "editing", hidden: true });
-  #wrong = h("div", { class: "notice bad", role: "alert" });
-  #send = h("button", { onclick: () => this.#submit("send") });
-  #queue = h("button", { onclick: () => this.#submit("queue") }, "Queue");
-  #stop = h("button", { onclick: () => this.#emit("stop") }, "Stop ", h("kbd", {}, "Esc"));
-  #model = h("input", { class: "model", list: "models", "aria-label": "Model", autocomplete: "off", spellcheck: "false" });
-  #models = h("datalist", { id: "models" });
-  #usage = h("span", {});
-  #context = h("span", {});
-  #meter = h("meter", { min: "0", max: "100", "aria-label": "Context used" });
+  #wrong = h("div", { class: "wrong", role: "alert" });
+  #sendLabel = h("span", { class: "label" });
+  #sendIcon = h("span", {});
+  #send = h("button", { type: "button", class: "b primary", onclick: () => this.#submit("send") }, this.#sendIcon, this.#sendLabel);
+  #queue = h("button", { type: "button", class: "b wide-only", onclick: () => this.#submit("queue") }, "Queue");
+  #stop = h("button", { type: "button", class: "b", title: "Stop the run (Esc)", onclick: () => this.#emit("stop") }, icon("stop", "s"), h("span", { class: "label" }, "Stop"));
+  #model = h("span", { class: "model-name" });
+  #chosen = "";
+  #models = [];
+  #usage = h("span", { class: "num" });
+  #context = h("span", { class: "num" });
+  #value = s("circle", { class: "value", cx: 8, cy: 8, r: 6, "stroke-dasharray": "0 100" });
+  #meter = h("span", { class: "meter", hidden: true }, s("svg", { class: "ring", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("circle", { cx: 8, cy: 8, r: 6 }), this.#value), this.#context);
+  #enter = h("span", {});
+  #does = h("p", { class: "does", id: "does" }, h("span", {}, h("b", {}, "Enter"), " ", this.#enter), h("span", { class: "wide-only" }, h("b", {}, "Shift Enter"), " new line"), this.#usage);
 
   connectedCallback() {
     const picker = h("input", { type: "file", multiple: true, hidden: true, onchange: () => { this.attach(picker.files); picker.value = ""; } });
@@ -39,13 +51,33 @@ class MessageComposer extends HTMLElement {
     this.#text.addEventListener("paste", (event) => this.attach(event.clipboardData?.files ?? []));
     this.addEventListener("dragover", (event) => event.preventDefault());
     this.addEventListener("drop", (event) => { event.preventDefault(); this.attach(event.dataTransfer.files); });
-    this.#model.addEventListener("change", () => this.#model.value.trim() && this.#emit("switch", this.#model.value.trim()));
-    this.replaceChildren(h("div", { class: "column" }, this.#note, this.#wrong, this.#chips, this.#text,
-      h("div", { class: "bar" }, this.#model, this.#models, picker,
-        h("button", { class: "quiet", onclick: () => picker.click() }, "+ Attach"),
-        h("span", { class: "grow" }), this.#usage, this.#context, this.#meter,
-        h("span", { class: "acts" }, this.#stop, this.#queue, this.#send))));
+    this.replaceChildren(h("div", { class: "column" }, this.#outstanding, this.#wrong,
+      h("div", { class: "sheet" }, this.#note, this.#chips, this.#text,
+        h("div", { class: "bar" }, picker,
+          h("button", { type: "button", class: "b q ic", "aria-label": "Attach files", title: "Attach files", onclick: () => picker.click() }, icon("clip")),
+          this.modelButton("above start only-narrow"),
+          h("span", { class: "end" }, this.#meter, this.#stop, this.#queue, this.#send))),
+      this.#does));
     this.state("idle");
+  }
+
+  /** A button that chooses the model of the next answer; the header has one, and on a phone the composer. */
+  modelButton(kind) {
+    const name = kind ? this.#model : h("span", { class: "model-name" });
+    this.#names.push(name);
+    return popButton({ class: "b q", title: "Model of the next answer" }, [h("span", { class: "unseen" }, "Model "), name, icon("down", "s")],
+      (close) => modelOptions(this.#models, this.#chosen, (model) => { close(); this.choose(model); }), kind);
+  }
+  #names = [];
+
+  choose(model) {
+    this.#showModel(model);
+    this.#emit("switch", model);
+  }
+
+  #showModel(model) {
+    this.#chosen = model ?? "";
+    for (const name of this.#names) write(name, this.#chosen.replace(/^[^:]*:/, "") || "no model");
   }
 
   focus() {
@@ -58,20 +90,32 @@ class MessageComposer extends HTMLElement {
     this.#text.placeholder = PLACEHOLDERS[state];
     this.#stop.hidden = !isLive;
     this.#queue.hidden = !isLive || this.#editing !== null;
-    this.#send.textContent = this.#editing ? "Send as branch" : isLive ? "Steer" : "Send";
+    write(this.#sendLabel, this.#editing ? "Send as branch" : isLive ? "Steer" : "Send");
+    this.#sendIcon.replaceChildren(icon(this.#editing ? "fork" : isLive ? "steer" : "up", "s"));
+    write(this.#enter, this.#editing ? "starts a branch" : DOES[state]);
   }
 
   details({ model, totals, contextTokens, contextWindow }, models) {
-    if (document.activeElement !== this.#model) this.#model.value = model ?? "";
-    this.#models.replaceChildren(...models.map((name) => h("option", { value: name })));
+    this.#models = models;
+    this.#showModel(model);
     const spend = totals?.spend;
     const tokens = spend ? spend.inputTokens + spend.outputTokens : 0;
-    const cost = spend?.costUsd ? ` · $${spend.costUsd.toFixed(4)}${spend.unpriced ? "+" : ""}` : "";
+    const cost = spend?.costUsd ? ` · ${money(spend.costUsd)}${spend.unpriced ? "+" : ""}` : "";
     this.#usage.textContent = tokens ? `${count(tokens)} tokens${cost}` : "";
     const percent = contextTokens && contextWindow ? Math.min(100, Math.round((100 * contextTokens) / contextWindow)) : null;
-    this.#context.textContent = percent !== null ? `context ${percent} %` : contextTokens ? `context ${count(contextTokens)}` : "";
+    write(this.#context, percent === null ? "" : `${percent} %`);
+    this.#value.setAttribute("stroke-dasharray", `${0.377 * (percent ?? 0)} 100`);
     this.#meter.hidden = percent === null;
-    this.#meter.value = percent ?? 0;
+    this.#meter.title = percent === null ? "" : `Context: ${count(contextTokens)} of ${count(contextWindow)} tokens`;
+    this.#meter.classList.toggle("full", percent > 85);
+  }
+
+  /** What the model has not seen: items {key, icon, text, when, isAsked, show, edit, withdraw}. */
+  outstanding(items) {
+    each(this.#outstanding, items, (item) => item.key, newOutstanding, (row, item) => {
+      write(row.querySelector("p"), item.text);
+      write(row.querySelector("small"), item.when);
+    });
   }
 
   /** Load an earlier message, to be sent as a branch from `head`, or without one as a new message. */
@@ -80,8 +124,8 @@ class MessageComposer extends HTMLElement {
     this.#files = files;
     this.#drawChips();
     this.#note.hidden = this.#editing === null;
-    this.#note.replaceChildren("Editing an earlier message. Sending it starts a branch.",
-      h("button", { class: "quiet", onclick: () => this.edit("") }, "Cancel"));
+    this.#note.replaceChildren(icon("fork", "s"), "Editing an earlier message. Sending it starts a branch.",
+      h("button", { type: "button", class: "b q sm", onclick: () => this.edit("") }, "Cancel"));
     this.#text.value = text;
     this.#grow();
     this.state(this.#state);
@@ -105,7 +149,7 @@ class MessageComposer extends HTMLElement {
     this.#outbox = [];
     const texts = [...lost.map((message) => message.text), this.#text.value];
     const files = [...lost.flatMap((message) => message.attachments), ...this.#files];
-    this.edit(texts.filter(Boolean).join("\n"), lost[0].head ?? undefined, files);
+    this.edit(texts.filter(Boolean).join("\n"), lost[0]?.head ?? undefined, files);
     this.failed(reason);
   }
 
@@ -116,25 +160,20 @@ class MessageComposer extends HTMLElement {
   }
 
   async #read(files) {
-    for (const file of await files) {
-      const bytes = new Uint8Array(await file.arrayBuffer());
-      let binary = "";
-      for (let at = 0; at < bytes.length; at += 32768) binary += String.fromCharCode(...bytes.subarray(at, at + 32768));
-      this.#files.push({ name: file.name || "pasted", data: btoa(binary) });
-    }
+    for (const file of await files) this.#files.push(await encoded(file));
     this.#drawChips();
   }
 
   #drawChips() {
-    this.#chips.replaceChildren(...this.#files.map((file, at) => h("span", { class: "chip" }, file.name,
-      h("button", { class: "quiet", "aria-label": `Remove ${file.name}`, onclick: () => { this.#files.splice(at, 1); this.#drawChips(); } }, "×"))));
+    this.#chips.replaceChildren(...this.#files.map((file, at) => h("span", { class: "chip" }, h("span", {}, file.name),
+      h("button", { type: "button", class: "b q sm ic", "aria-label": `Remove ${file.name}`, onclick: () => { this.#files.splice(at, 1); this.#drawChips(); } }, icon("cross", "s")))));
   }
 
   async #submit(how) {
     await this.#reading;
     const text = this.#text.value;
     if (!text.trim() && !this.#files.length) return;
-    this.#outbox.push({ how, text, attachments: this.#files, head: this.#editing, model: this.#model.value.trim() });
+    this.#outbox.push({ how, text, attachments: this.#files, head: this.#editing, model: this.#chosen });
     this.edit("");
     if (this.#outbox.length === 1) this.#emit("submit-message", this.#outbox[0]);
   }
@@ -144,7 +183,22 @@ class MessageComposer extends HTMLElement {
   }
 
   #grow() {
-    this.#text.rows = Math.min(14, Math.max(2, this.#text.value.split("\n").length));
+    if (!CSS.supports("field-sizing", "content")) this.#text.rows = Math.min(14, Math.max(1, this.#text.value.split("\n").length));
   }
 }
 customElements.define("message-composer", MessageComposer);
+
+function newOutstanding(item) {
+  const button = (name, label, act) => act && h("button", { type: "button", class: "b q sm ic", "aria-label": label, title: label, onclick: act }, icon(name));
+  return h("li", {}, icon(item.icon, item.isAsked ? "thread" : ""), h("p", { dir: "auto" }), h("small", { class: "num" }),
+    item.show && h("button", { type: "button", class: "b q sm", onclick: item.show }, "Show"),
+    button("pencil", "Edit", item.edit), button("cross", "Withdraw", item.withdraw));
+}
+
+/** A file as the API takes it. */
+export async function encoded(file) {
+  const data = new Uint8Array(await file.arrayBuffer());
+  let binary = "";
+  for (let at = 0; at < data.length; at += 32768) binary += String.fromCharCode(...data.subarray(at, at + 32768));
+  return { name: file.name || "pasted", data: btoa(binary) };
+}

@@ -1,7 +1,8 @@
 // The inspector: a timeline of the run, the stored entries, the views, the request of a model call, the state tables.
 
 import { get, now, sessionPath } from "./api.js";
-import { count, duration, each, h, place, s, write } from "./dom.js";
+import { count, duration, each, h, money, place, s, write } from "./dom.js";
+import { icon } from "./icons.js";
 import { stateDiagram } from "./state-diagram.js";
 import { bars, runs } from "./timeline.js";
 
@@ -19,8 +20,8 @@ class RunInspector extends HTMLElement {
     this.setAttribute("aria-label", "Inspector");
     const tabs = TABS.map((name) => h("button", { role: "tab", "data-tab": name, onclick: () => this.#select(name) }, name));
     const list = h("div", { class: "tabs" }, h("div", { role: "tablist", "aria-label": "Inspector", onkeydown: (event) => this.#arrow(event) }, tabs),
-      h("button", { class: "quiet widen", "aria-label": "Widen the inspector", "aria-pressed": "false", onclick: (event) => this.#widen(event.currentTarget) }, "⇔"),
-      h("button", { class: "quiet close", "aria-label": "Close the inspector", onclick: () => this.dispatchEvent(new CustomEvent("toggle-inspector", { bubbles: true })) }, "×"));
+      h("button", { class: "b q ic", "aria-label": "Widen the inspector", title: "Widen", "aria-pressed": "false", onclick: (event) => this.#widen(event.currentTarget) }, icon("expand")),
+      h("button", { class: "b q ic", "aria-label": "Close the inspector", title: "Close", onclick: () => this.dispatchEvent(new CustomEvent("toggle-inspector", { bubbles: true })) }, icon("cross")));
     this.replaceChildren(list, this.#pane);
     this.#select(this.#tab);
   }
@@ -29,6 +30,12 @@ class RunInspector extends HTMLElement {
     const branch = this.view.branch;
     const now = `${this.view.session} ${branch.at(-1)?.id} ${branch.length}`;
     if (now !== this.#drawn) this.#draw();
+  }
+
+  /** Show the request that led to this entry. */
+  showRequest(entryId) {
+    this.#call = entryId;
+    this.#select("Request");
   }
 
   #widen(button) {
@@ -50,7 +57,7 @@ class RunInspector extends HTMLElement {
       tab.tabIndex = tab.dataset.tab === name ? 0 : -1;
     }
     this.#pane.setAttribute("aria-label", name);
-    this.#draw().then(() => { this.scrollTop = 0; });
+    this.#draw().then(() => { this.#pane.scrollTop = 0; });
   }
 
   async #draw() {
@@ -59,7 +66,7 @@ class RunInspector extends HTMLElement {
     this.#drawn = `${this.view.session} ${branch.at(-1)?.id} ${branch.length}`;
     if (!branch.length) return place(this.#pane, [h("p", { class: "hint" }, "Nothing to inspect yet.")]);
     const load = { Timeline: this.#timeline, Entries: this.#entries, Views: this.#views, Request: this.#request, State: this.#states }[this.#tab];
-    const show = await load.call(this, branch).catch((error) => () => [h("p", { class: "notice bad" }, error.message)]);
+    const show = await load.call(this, branch).catch((error) => () => [h("p", { class: "bad" }, error.message)]);
     if (turn !== this.#turn) return; // superseded by a newer call
     place(this.#pane, show());
     for (const lit of this.#pane.querySelectorAll(".diagram:not([data-seen]) .lit")) {
@@ -84,35 +91,57 @@ class RunInspector extends HTMLElement {
       option.value = one === all.at(-1) ? "" : one[0].runId;
       option.selected = one === chosen;
     });
-    this.#bars.replaceChildren(...this.#lanes(chosen));
+    this.#showLanes(chosen);
     clearInterval(this.#ticking);
     this.#ticking = setInterval(() => {
       const isLive = this.#bars.isConnected && chosen.at(-1).kind !== "run_ended";
-      isLive ? this.#bars.replaceChildren(...this.#lanes(chosen)) : clearInterval(this.#ticking);
+      isLive ? this.#showLanes(chosen) : clearInterval(this.#ticking);
     }, 1000);
-    return [this.#chooseRun, this.#bars];
+    return [this.#runHead, this.#bars, this.#facts];
   }
   #run = ""; // empty: the latest run
   #chooseRun = h("select", { "aria-label": "Run", onchange: () => { this.#run = this.#chooseRun.value; this.#draw(); } });
-  #bars = h("div", {});
+  #runHead = h("div", { class: "head-row" }, h("h2", {}, "Timeline"), this.#chooseRun);
+  #bars = h("div", { class: "lanes" });
+  #facts = h("section", { class: "panel" });
   #ticking = null;
 
-  #lanes(entries) {
+  #showLanes(entries) {
     const shown = bars(entries, now());
     const total = Math.max(1, ...shown.map((bar) => bar.end));
-    const axis = h("div", { class: "axis" }, h("span", {}), h("div", {}, [0, 0.5, 1].map((part) => h("span", {}, duration(total * part)))), h("span", {}));
-    const lanes = shown.map((bar) => h("div", { class: "lane" }, h("span", { title: bar.name }, bar.name), track(bar, total), h("em", {}, duration(bar.end - bar.start))));
-    const failed = shown.filter((bar) => bar.why);
     const usage = shown.map((bar) => bar.usage).filter(Boolean);
-    const input = usage.reduce((sum, one) => sum + (one.inputTokens ?? 0), 0);
-    const cached = usage.reduce((sum, one) => sum + (one.cacheReadTokens ?? 0), 0);
+    const sum = (name) => usage.reduce((all, one) => all + (one[name] ?? 0), 0);
+    const [input, cached, output, cost] = ["inputTokens", "cacheReadTokens", "outputTokens", "costUsd"].map(sum);
+    const head = { key: "axis" };
+    const foot = { key: "sum" };
+    each(this.#bars, [head, ...shown.map((bar, at) => ({ key: `${at} ${bar.name}`, bar })), foot], (row) => row.key, ({ key, bar }) => {
+      if (key === "axis") return h("div", { class: "axis" }, h("span", {}, h("span", { class: "unseen" }, "Step")), h("div", {}, h("span", {}, "0"), h("span", {})), h("em", {}, "time"), h("em", {}, "cached"), h("em", {}, "cost"));
+      if (key === "sum") return h("div", { class: "sum" }, h("span", {}, "run"), h("span", {}), h("em", {}), h("em", {}), h("em", {}));
+      return h(bar.entry ? "button" : "div", { class: `lane ${bar.kind}`, title: bar.entry ? "Open the request" : null, onclick: bar.entry ? () => this.showRequest(bar.entry.id) : null },
+        h("span", { class: "name" }, h("span", {}), h("span", { title: bar.name }, bar.name)), h("span", {}), h("em", {}), h("em", {}), h("em", {}));
+    }, (row, { key, bar }) => {
+      if (key === "axis") return write(row.children[1].lastChild, duration(total));
+      const [, middle, time, share, price] = row.children;
+      if (key === "sum") {
+        write(time, duration(total));
+        write(share, input ? percent(cached, input) : "");
+        return write(price, money(cost));
+      }
+      row.className = `lane ${bar.kind}${bar.isOpen ? " live" : ""}`;
+      place(row.firstChild.firstChild, [laneIcon(bar)]);
+      middle.replaceChildren(track(bar, total));
+      write(time, duration(bar.end - bar.start));
+      write(share, bar.usage?.inputTokens ? percent(bar.usage.cacheReadTokens ?? 0, bar.usage.inputTokens) : "");
+      write(price, money(bar.usage?.costUsd));
+    });
     const waits = shown.filter((bar) => bar.first !== undefined).map((bar) => `${bar.name} ${duration(bar.first - bar.start)}`);
-    return [axis, ...lanes, h("dl", {},
-      waits.length ? [h("dt", {}, "First token"), h("dd", {}, waits.join(", "))] : [],
-      failed.flatMap((bar) => [h("dt", {}, "Retry"), h("dd", {}, `${bar.name}: ${bar.why}`)]),
-      h("dt", {}, "Cached input"), h("dd", {}, input ? `${count(cached)} of ${count(input)} tokens` : "not reported"),
-      h("dt", {}, "Stored"), h("dd", {}, `${entries.length} entries`))];
+    const retries = shown.filter((bar) => bar.why).map((bar) => `${bar.name}: ${bar.why}`);
+    const facts = [["First token", waits.join(", ")], ["Retry", retries.join("; ")], ["Input", input ? `${count(input)} tokens, ${count(cached)} of them from the cache` : "not reported"],
+      ["Output", output ? `${count(output)} tokens` : ""], ["Cost", money(cost)], ["Stored", `${entries.length} entries`]];
+    place(this.#facts, [this.#factList]);
+    each(this.#factList, facts.filter(([, text]) => text).flatMap(([name, text]) => [{ key: `${name}?`, tag: "dt", text: name }, { key: name, tag: "dd", text }]), (row) => row.key, (row) => h(row.tag, {}), (element, row) => write(element, row.text));
   }
+  #factList = h("dl", { class: "facts" });
 
   // -- entries as stored
 
@@ -189,7 +218,7 @@ class RunInspector extends HTMLElement {
 customElements.define("run-inspector", RunInspector);
 
 function newEntry(entry) {
-  const { html, questionDigest, questionText, ...stored } = entry;
+  const { html, questionDigest, questionText, calls, isShown, ...stored } = entry;
   const fill = () => details.open && details.children.length === 1 && details.append(json(stored));
   const details = h("details", { class: "entry", ontoggle: fill },
     h("summary", {}, h("span", {}, String(entry.seq)), h("span", {}, entry.kind), h("span", { class: "hint" }, "left out by compaction"),
@@ -204,11 +233,11 @@ function newView(name) {
 
 function sentRequest({ isExact, losses, compacted, trimmed, model, format, body }, branch) {
   const how = isExact ? "As it was sent." : "Rebuilt with the agent's current instructions and tools; the run did not keep its own.";
-  const lost = losses.map((loss) => h("li", {}, `${loss.what} (${loss.where}): ${loss.why}`));
-  return [h("p", { class: isExact ? "hint" : "hint rebuilt" }, how),
-    h("div", { class: "note" }, h("b", {}, "Loss report. "), lost.length ? h("ul", {}, lost) : "The format can express everything."),
-    compacted ? h("details", { class: "note" }, h("summary", {}, h("b", {}, "Compaction. "), `Entries before ${compacted.before} were left out, and this summary sent instead.`), h("div", { class: "plain" }, compacted.summary)) : "",
-    trimmed.length ? h("div", { class: "note" }, h("b", {}, "Trimmed to fit. "), h("ul", {}, trimmed.map((note) => h("li", {}, `entry ${seqOf(branch, note.entryId)} ${note.action}, about ${count(note.tokens)} tokens`)))) : "",
+  const panel = (title, ...content) => h("section", { class: "panel" }, h("header", {}, h("h2", {}, title)), ...content);
+  return [h("p", { class: "hint" }, how),
+    losses.length ? panel("What the format could not say", h("ul", {}, losses.map((loss) => h("li", {}, `${loss.what}: ${loss.why} `, h("code", { class: "soft" }, loss.where))))) : panel("Losses", h("p", { class: "soft" }, "None. The format can express everything.")),
+    compacted && panel("Compaction", h("details", {}, h("summary", {}, `Entries before ${compacted.before} were left out, and this summary sent instead.`), h("div", { class: "plain" }, compacted.summary))),
+    trimmed.length && panel("Trimmed to fit", h("ul", {}, trimmed.map((note) => h("li", {}, `entry ${seqOf(branch, note.entryId)} ${note.action}, about ${count(note.tokens)} tokens`)))),
     h("h2", {}, `${model} · ${format}`), json(body)].filter(Boolean);
 }
 
@@ -230,11 +259,22 @@ function seqOf(branch, id) {
   return branch.find((entry) => entry.id === id)?.seq ?? id;
 }
 
+function percent(part, whole) {
+  return `${Math.round((100 * part) / whole)} %`;
+}
+
+function laneIcon({ kind, isOpen }) {
+  const [name, colour] = { model: ["model", "denim"], tool: [isOpen ? "terminal" : "check", isOpen ? "denim" : "ok"], wait: ["ask", isOpen ? "thread" : "soft"], failed: ["cross", "bad"] }[kind];
+  return icon(name, colour);
+}
+
+/** The bar of a step. Pale is the time to the first token; an approval ends with a post once it is decided. */
 function track(bar, total) {
   const x = (ms) => (1000 * ms) / total;
   const label = `${bar.kind}, from ${duration(bar.start)} to ${duration(bar.end)}`;
-  const svg = s("svg", { viewBox: "0 0 1000 15", preserveAspectRatio: "none", role: "img", "aria-label": label },
-    s("rect", { class: bar.kind, x: x(bar.start), y: 2, width: Math.max(4, x(bar.end - bar.start)), height: 11 }));
-  if (bar.first !== undefined) svg.append(s("rect", { class: "before", x: x(bar.start), y: 2, width: x(bar.first - bar.start), height: 11 }));
+  const svg = s("svg", { class: "track", viewBox: "0 0 1000 16", preserveAspectRatio: "none", role: "img", "aria-label": label },
+    s("rect", { class: bar.kind, x: x(bar.start), y: 3, width: Math.max(6, x(bar.end - bar.start)), height: 10 }));
+  if (bar.first !== undefined) svg.append(s("rect", { class: "before", x: x(bar.start), y: 3, width: x(bar.first - bar.start), height: 10 }));
+  if (bar.kind === "wait" && !bar.isOpen) svg.append(s("rect", { class: "post", x: Math.max(0, x(bar.end) - 8), y: 3, width: 8, height: 10 }));
   return svg;
 }

@@ -1,34 +1,44 @@
-// The list of sessions, live ones first, then by day, with a search field.
+// The list of sessions: live ones first, pinned ones, then by day; or the results of a search, grouped by session.
 
 import { get } from "./api.js";
-import { each, h, s, shortId, write } from "./dom.js";
+import { each, h, money, place, shortId, write } from "./dom.js";
+import { icon, mark } from "./icons.js";
+import { popButton } from "./popover.js";
+import { pinned, settingsPanel } from "./settings.js";
 import "./worker-status.js";
 
 const EVERY_MS = 4000;
 const MOST = 200; // sessions per request
+const HITS = 60; // passages that a search shows
+const PER_SESSION = 3;
 const WORDS = { running: "running", waiting: "needs approval", interrupted: "interrupted", idle: "" };
-const MARK = "M2 12 5 2 8 12 11 2 14 12 17 2 20 12 23 2";
 
 class SessionList extends HTMLElement {
   #current = "";
   #query = "";
   #shown = ""; // the query that the list shows the results of
+  #filter = ""; // the agent or the directory that is shown alone
   #cursor = null;
   #sessions = [];
+  #hits = new Map(); // session id -> passages
+  #hidden = new Set(); // sessions that are about to be deleted
   #timer = null;
+  #chips = h("div", { class: "chips", role: "group", "aria-label": "Filter" });
   #lists = h("div", {});
-  #none = h("p", { class: "hint" });
-  #more = h("button", { class: "quiet", hidden: true, onclick: () => this.refresh(this.#cursor) }, "More");
+  #none = h("div", { class: "none" });
+  #more = h("button", { class: "b q", hidden: true, onclick: () => this.refresh(this.#cursor) }, "More");
 
   connectedCallback() {
-    const mark = s("svg", { viewBox: "0 0 26 14", "aria-hidden": "true" }, s("path", { d: MARK }));
-    const search = h("input", { type: "search", dir: "auto", placeholder: "Search sessions  /", "aria-label": "Search sessions",
+    const search = h("input", { type: "search", class: "field", dir: "auto", placeholder: "Search", "aria-label": "Search sessions",
       oninput: (event) => { this.#query = event.target.value.trim(); this.refresh(); } });
     this.setAttribute("role", "navigation");
     this.setAttribute("aria-label", "Sessions");
     this.replaceChildren(
-      h("div", { class: "brand" }, mark, "Bartack", h("button", { onclick: () => { location.hash = ""; } }, "New")),
-      search, this.#lists, this.#none, this.#more, h("worker-status", {}));
+      h("header", {},
+        h("div", { class: "brand" }, mark("mark"), "Bartack", h("button", { type: "button", class: "b q ic", "aria-label": "New session", title: "New session (N)", onclick: () => { location.hash = ""; } }, icon("plus"))),
+        h("div", { class: "find" }, icon("search"), search, h("kbd", { "aria-hidden": "true" }, "/")), this.#chips),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Session list" }, this.#lists, this.#none, this.#more),
+      h("footer", {}, h("worker-status", {}), popButton({ class: "b q ic", "aria-label": "Settings", title: "Settings" }, [icon("settings")], () => settingsPanel(), "above")));
     this.refresh();
     this.#timer = setInterval(() => document.hidden || this.refresh(), EVERY_MS);
   }
@@ -46,16 +56,28 @@ class SessionList extends HTMLElement {
     this.querySelector("input").focus();
   }
 
+  /** Leave a session out, or show it again. */
+  hide(id, is) {
+    if (is) this.#hidden.add(id);
+    else this.#hidden.delete(id);
+    this.refresh();
+    this.#draw();
+  }
+
   async refresh(cursor = null) {
     const query = this.#query;
     try {
-      const page = await get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(MOST, this.#sessions.length)), cursor, query });
+      const [page, found] = await Promise.all([
+        get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(MOST, this.#sessions.length)), cursor, query }),
+        query && !cursor ? get("search", { query, limit: HITS }) : { items: [] },
+      ]);
       if (query !== this.#query) return; // superseded by a newer search
       const isBeginning = !cursor && this.#sessions.length > MOST && query === this.#shown; // only the start of a long list is refreshed
       const known = new Set(page.items.map((session) => session.id));
       const others = this.#sessions.filter((session) => !known.has(session.id));
       this.#sessions = cursor ? [...others, ...page.items] : isBeginning ? [...page.items, ...others] : page.items;
       if (!isBeginning) this.#cursor = page.cursor;
+      if (!cursor) this.#hits = Map.groupBy(found.items, (hit) => hit.sessionId);
       this.#shown = query;
       this.#draw();
     } catch {
@@ -64,42 +86,80 @@ class SessionList extends HTMLElement {
   }
 
   #draw() {
-    const hasSeveralAgents = new Set(this.#sessions.map(agentOf)).size > 1;
-    const groups = new Map([["Live", []]]);
-    for (const session of this.#sessions) {
-      const name = ["idle", "interrupted"].includes(session.state) ? day(new Date(session.updated)) : "Live";
+    const sessions = this.#sessions.filter((session) => !this.#hidden.has(session.id));
+    this.#drawFilters(sessions);
+    const chosen = sessions.filter((session) => !this.#filter || agentOf(session) === this.#filter || session.directory === this.#filter);
+    const hasSeveralAgents = new Set(sessions.map(agentOf)).size > 1;
+    const pins = pinned();
+    const groups = new Map(this.#shown ? [[`Found in ${chosen.length} ${chosen.length === 1 ? "session" : "sessions"}`, chosen]] : [["Live", []], ["Pinned", []]]);
+    for (const session of this.#shown ? [] : chosen) {
+      const isLive = !["idle", "interrupted"].includes(session.state);
+      const name = isLive ? "Live" : pins.has(session.id) ? "Pinned" : day(new Date(session.updated));
       if (!groups.has(name)) groups.set(name, []);
       groups.get(name).push(session);
     }
     const shown = [...groups].filter(([, all]) => all.length);
-    each(this.#lists, shown, ([name]) => name, ([name]) => h("section", {}, h("h2", {}, name), h("ul", {})), (section, [, all]) => {
-      each(section.lastChild, all, (session) => session.id, newLink, (item, session) => this.#fill(item.firstChild, session, hasSeveralAgents));
+    each(this.#lists, shown, ([name]) => name, ([name]) => h("section", {}, h("h2", {}, h("span", {}, name), h("span", { class: "num" })), h("ul", {})), (section, [name, all]) => {
+      write(section.firstChild.lastChild, name === "Live" ? String(all.length) : "");
+      each(section.lastChild, all, (session) => session.id, newRow, (item, session) => {
+        this.#fill(item.firstChild, session, hasSeveralAgents, pins);
+        this.#fillHits(item, session);
+      });
     });
-    this.#none.hidden = this.#sessions.length > 0;
-    write(this.#none, this.#query ? "Nothing found." : "No sessions yet.");
+    this.#none.hidden = chosen.length > 0;
+    if (!chosen.length) {
+      place(this.#none, this.#query ? [h("p", {}, h("b", {}, "Nothing found."), " Try fewer or other words.")] : [h("p", {}, h("b", {}, "No sessions yet."), " Write a message to start one.")]);
+    }
     this.#more.hidden = !this.#cursor;
   }
 
-  #fill(link, session, hasSeveralAgents) {
-    const [title, small] = link.children;
-    const [dot, text] = small.children;
+  /** One chip for each agent and project, if there are several. */
+  #drawFilters(sessions) {
+    const names = [new Set(sessions.map(agentOf)), new Set(sessions.map((session) => session.directory).filter(Boolean))].flatMap((set) => (set.size > 1 ? [...set] : []));
+    if (this.#filter && !names.includes(this.#filter)) this.#filter = "";
+    each(this.#chips, names.length ? ["", ...names.slice(0, 6)] : [], (name) => name,
+      (name) => h("button", { type: "button", class: "chip", title: name, onclick: () => { this.#filter = name; this.#draw(); } }, h("span", {}, name ? name.split("/").at(-1) : "All")),
+      (chip, name) => chip.setAttribute("aria-pressed", String(this.#filter === name)));
+  }
+
+  #fill(link, session, hasSeveralAgents, pins) {
+    const [tile, title, sign, meta] = link.children;
+    const [text, cost] = meta.children;
     const state = WORDS[session.state];
+    const isLive = session.state === "running" || session.state === "waiting";
     const viewers = session.viewers > 1 ? `${session.viewers} viewers` : "";
-    const cost = session.state === "idle" && session.spend?.costUsd ? `$${session.spend.costUsd.toFixed(2)}` : "";
-    const details = [state, viewers, hasSeveralAgents && agentOf(session), cost, session.directory];
+    const project = session.directory?.split("/").at(-1);
     if (session.id === this.#current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
+    tile.className = isLive ? "tile live" : "tile";
+    write(tile, agentOf(session).slice(0, 1).toUpperCase());
+    tile.title = agentOf(session);
     write(title, session.title || `Untitled ${shortId(session.id)}`);
-    dot.className = `dot ${session.state}`;
-    dot.hidden = !state;
-    write(text, details.filter(Boolean).join(" · "));
+    if (session.state === "waiting") place(sign, sign.querySelector(".pill") ? [...sign.childNodes] : [h("span", { class: "pill ask", title: "Needs approval" }, "?")]);
+    else place(sign, pins.has(session.id) ? (sign.querySelector(".i") ? [...sign.childNodes] : [icon("pin", "s")]) : []);
+    write(text, [state, viewers, hasSeveralAgents && agentOf(session), project].filter(Boolean).join(" · ") || agentOf(session));
+    write(cost, money(session.spend?.costUsd));
+  }
+
+  #fillHits(item, session) {
+    const hits = this.#shown ? this.#hits.get(session.id) ?? [] : [];
+    const words = this.#shown.split(/\s+/).filter(Boolean);
+    const more = hits.length - PER_SESSION;
+    place(item, [item.firstChild, ...hits.slice(0, PER_SESSION).map((hit) => h("a", { class: "hit", href: `#session=${encodeURIComponent(session.id)}` }, ...highlighted(hit.snippet, words))),
+      ...(more > 0 ? [h("span", { class: "hit" }, `${more} more in this session`)] : [])]);
   }
 }
 customElements.define("session-list", SessionList);
 
-function newLink({ id }) {
-  return h("li", {}, h("a", { href: `#session=${encodeURIComponent(id)}` },
-    h("span", {}), h("small", {}, h("span", { "aria-hidden": "true" }), h("span", {}))));
+function newRow({ id }) {
+  return h("li", {}, h("a", { class: "row", href: `#session=${encodeURIComponent(id)}` },
+    h("span", { class: "tile", "aria-hidden": "true" }), h("span", { class: "name" }), h("span", { class: "sign" }), h("span", { class: "meta" }, h("span", {}), h("span", { class: "num" }))));
+}
+
+/** A passage with the words of the query marked. */
+function highlighted(text, words) {
+  const pattern = words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|");
+  return text.split(new RegExp(`(${pattern})`, "gi")).map((piece, at) => (at % 2 ? h("mark", {}, piece) : piece));
 }
 
 function agentOf(session) {

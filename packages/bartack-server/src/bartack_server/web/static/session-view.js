@@ -1,11 +1,16 @@
 // The conversation of one session, live.
 
-import { get, post, remove, sessionPath } from "./api.js";
-import { endsAnswer, extended, headBefore, hides, items, runState } from "./conversation.js";
-import { duration, h, place, rendered, shortId, textBlocks, visible, write } from "./dom.js";
+import { address, get, now, post, remove, sessionPath } from "./api.js";
+import { activity, endsAnswer, extended, headBefore, hides, items, runState } from "./conversation.js";
+import { duration, each, h, money, place, visible, write } from "./dom.js";
+import { GrowingText, copy, followNote, forgetColours, textBlocks } from "./growing-text.js";
+import { icon, mark } from "./icons.js";
 import { follow } from "./live.js";
-import { download, fileList } from "./tool-card.js";
-import "./message-composer.js";
+import { encoded } from "./message-composer.js";
+import { modelOptions } from "./model-picker.js";
+import { popButton } from "./popover.js";
+import { notify, pin, pinned } from "./settings.js";
+import { brief, download, fileList } from "./tool-card.js";
 
 const PAGE = 200;
 const RETRY_MS = 2000;
@@ -23,32 +28,51 @@ class SessionView extends HTMLElement {
   #shown = new Map();
   #live = [];
   #allowedText = h("span", {});
-  #allowed = h("div", { class: "banner allowed", hidden: true }, this.#allowedText, h("button", { class: "quiet", onclick: () => this.#askAgain() }, "Ask again"));
-  #title = h("h1", {});
-  #name = h("span", { class: "id" });
-  #place = h("span", {});
-  #previous = h("button", { class: "quiet", "aria-label": "Previous branch", onclick: () => this.#go(-1) }, "‹");
-  #next = h("button", { class: "quiet", "aria-label": "Next branch", onclick: () => this.#go(1) }, "›");
-  #branches = h("span", { class: "branches", hidden: true }, this.#place, this.#previous, this.#next);
+  #allowed = h("div", { class: "banner allowed", hidden: true }, this.#allowedText, h("button", { class: "b sm", onclick: () => this.#askAgain() }, "Ask again"));
+  #titleText = h("span", {});
+  #title = h("button", { type: "button", class: "title", title: "Rename", onclick: () => this.#rename() }, this.#titleText, icon("pencil", "s"));
+  #heading = h("h1", {}, this.#title);
+  #where = h("p", { class: "where" });
   #banner = h("div", { class: "banner", role: "status", hidden: true });
-  #interrupted = h("div", { class: "banner", role: "status", hidden: true }, "The program that started this run is gone. Send a message to continue from here.");
-  #more = h("button", { class: "quiet", onclick: () => this.#loadEarlier() }, "Show earlier");
+  #interrupted = h("div", { class: "banner", role: "status", hidden: true }, h("span", {}, "The program that started this run is gone. Send a message to continue from here."));
+  #more = h("button", { class: "b q sm more-earlier", onclick: () => this.#loadEarlier() }, "Show earlier");
   #list = h("div", { class: "column", role: "log", "aria-label": "Conversation" });
   #answer = h("div", { class: "column answer", "aria-live": "off" });
-  #talk = h("div", { class: "talk", tabindex: "0", "aria-label": "Conversation" });
+  #nowText = h("b", {});
+  #nowTime = h("span", { class: "num" });
+  #now = h("div", { class: "now", role: "status", hidden: true }, mark("stitch"), h("span", {}, this.#nowText, " ", this.#nowTime));
+  #doing = null; // what the live line says: {text, since}
+  #unfolded = new Set(); // thinking that stays unfolded although it is drawn again
+  #sending = null; // the message that is on its way
+  #talk = h("div", { class: "talk", tabindex: "0", role: "region", "aria-label": "Conversation" });
   #composer = h("message-composer", {});
+  #asked = h("span", { class: "pill ask", hidden: true });
+  #drawer = null;
   #opening = null;
   #turn = 0; // counts calls of open(): responses to requests of an earlier one are discarded
+  #ticking = null;
 
   connectedCallback() {
-    const drawer = h("button", { class: "quiet drawer", onclick: () => this.#emit("toggle-list") }, "☰ Sessions");
-    const inspect = h("button", { class: "quiet grow", onclick: () => this.#emit("toggle-inspector") }, "Inspect ", h("kbd", {}, "I"));
-    this.#talk.append(this.#list, this.#answer);
+    const drawer = this.#drawer = h("button", { type: "button", class: "b q ic drawer", "aria-label": "Sessions", onclick: () => this.#emit("toggle-list") }, icon("menu"), this.#asked);
+    const inspect = h("button", { type: "button", class: "b q ic", "aria-label": "Inspect", title: "Inspector (I)", onclick: () => this.#emit("toggle-inspector") }, icon("panel"));
+    const more = popButton({ class: "b q ic", "aria-label": "More about this session" }, [icon("dots")], (close) => this.#sessionMenu(close));
+    this.#talk.append(this.#list, this.#answer, h("div", { class: "column" }, this.#now));
     let wasAtEnd = true;
-    this.#talk.addEventListener("scroll", () => { wasAtEnd = this.#isAtEnd(); });
-    new ResizeObserver(() => wasAtEnd && this.#toEnd()).observe(this.#talk);
-    const main = h("main", {}, h("header", { class: "top" }, drawer, this.#title, this.#name, inspect, this.#branches), this.#banner, this.#interrupted, this.#allowed, this.#talk, this.#composer);
+    this.#talk.addEventListener("scroll", () => {
+      wasAtEnd = this.#isAtEnd();
+      if (this.#talk.scrollTop < 200 && this.#earlier && !wasAtEnd) this.#loadEarlier();
+    });
+    this.#talk.addEventListener("click", followNote);
+    new ResizeObserver(() => {
+      this.#composer.style.setProperty("--scrollbar", `${this.#talk.offsetWidth - this.#talk.clientWidth}px`); // both columns have one edge
+      if (wasAtEnd) this.#toEnd();
+    }).observe(this.#talk);
+    const model = h("span", { class: "model" });
+    const main = h("main", { class: "session" }, h("header", { class: "top" }, drawer, h("div", { class: "who" }, this.#heading, this.#where), model, inspect, more),
+      this.#banner, this.#interrupted, this.#allowed, this.#talk, this.#composer);
     this.replaceChildren(main);
+    model.append(this.#composer.modelButton(""));
+    this.#ticking = setInterval(() => this.#tick(), 1000);
     this.addEventListener("submit-message", (event) => this.#send(event.detail));
     this.addEventListener("stop", () => this.stop());
     this.addEventListener("switch", (event) => this.#switch(event.detail));
@@ -61,6 +85,7 @@ class SessionView extends HTMLElement {
   disconnectedCallback() {
     this.#turn++;
     this.#close?.();
+    clearInterval(this.#ticking);
   }
 
   get branch() {
@@ -86,9 +111,8 @@ class SessionView extends HTMLElement {
     this.#close?.();
     this.#close = null;
     if (id !== this.#id) { // clear the details of the previous session
-      this.#title.textContent = "";
-      this.#name.textContent = shortId(id);
-      this.#branches.hidden = true;
+      write(this.#titleText, "");
+      write(this.#where, "");
     }
     this.#id = id;
     this.#head = head;
@@ -98,16 +122,22 @@ class SessionView extends HTMLElement {
     this.#interrupted.hidden = true;
     this.#allowed.hidden = true;
     this.#shown.clear();
-    this.#list.replaceChildren();
+    this.#list.replaceChildren(...(id ? [h("div", { class: "skeleton", "aria-label": "Loading" }, h("i", {}), h("i", {}), h("i", {}))] : []));
     this.#clearAnswer();
+    this.#do(null);
+    this.#composer.outstanding([]);
+    this.#title.disabled = !id;
+    forgetColours();
     this.#say("");
     const models = await get("models").catch(() => ({ items: [] }));
     if (turn !== this.#turn) return;
     this.#models = models.items.map((model) => model.name);
     if (!id) {
-      this.#title.textContent = "New session";
+      write(this.#titleText, "New session");
       document.title = "Bartack";
-      this.#list.replaceChildren(h("p", { class: "empty" }, "Write a message to start a session."));
+      const agents = await get("agents").catch(() => ({ items: [] }));
+      if (turn !== this.#turn) return;
+      this.#list.replaceChildren(hello(agents.items));
       this.#composer.state("idle");
       this.#composer.details({ model: this.#models[0] }, this.#models);
       this.#composer.focus();
@@ -124,7 +154,9 @@ class SessionView extends HTMLElement {
       if (turn === this.#turn) this.#follow(head ? this.#details.tail.seq : page.items.at(-1)?.seq ?? 0);
     } catch (error) {
       if (turn !== this.#turn) return;
-      this.#title.textContent = document.title = error.status === 404 ? "Not found" : "Bartack";
+      document.title = error.status === 404 ? "Not found" : "Bartack";
+      write(this.#titleText, document.title);
+      this.#list.replaceChildren();
       this.#composer.details({ model: this.#models[0] }, this.#models);
       this.#gone(error);
       if (error.status === 0 || error.status >= 429) setTimeout(() => turn === this.#turn && this.open(id, head), RETRY_MS);
@@ -135,7 +167,7 @@ class SessionView extends HTMLElement {
     this.#close = follow(this.#id, seq, {
       entry: (entry) => {
         if (this.#head) {
-          return this.#say("There is something new on another branch.", false, ["Show it", () => this.open(this.#id)]);
+          return this.#say("There is something new on another branch.", ["Show it", () => this.open(this.#id)]);
         }
         const branch = hides(this.#branch, entry) ? null : extended(this.#branch, entry);
         if (branch === null) return this.open(this.#id);
@@ -143,10 +175,10 @@ class SessionView extends HTMLElement {
         this.#draw(false, endsAnswer(entry) ? entry : null);
         this.#refreshSoon();
       },
-      answer: (change) => this.#head || this.#grow(change),
+      answer: (changes) => this.#head || this.#grow(changes),
       replaced: () => this.open(this.#id),
       connected: (is) => {
-        this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.", !is);
+        this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.");
         if (is) this.#composer.failed("");
       },
       gone: (error) => {
@@ -159,14 +191,13 @@ class SessionView extends HTMLElement {
   #gone(error) {
     if (error.status === 401) return this.#emit("signed-out");
     const isMissing = error.status === 404 || error.code === "not_found";
-    this.#say(isMissing ? "This session no longer exists, or is not yours." : error.message, true);
+    this.#say(isMissing ? "This session no longer exists, or is not yours." : error.message);
   }
 
-  #say(text, isBad = false, action = null) {
-    if (text && !this.#banner.hidden && this.#banner.firstChild.textContent === text) return;
+  #say(text, action = null) {
+    if (text && !this.#banner.hidden && this.#banner.textContent.startsWith(text)) return;
     this.#banner.hidden = !text;
-    this.#banner.className = isBad ? "banner bad" : "banner";
-    this.#banner.replaceChildren(text, action ? h("button", { class: "quiet", onclick: action[1] }, action[0]) : "");
+    this.#banner.replaceChildren(icon(action ? "fork" : "offline"), h("span", {}, text), action ? h("button", { class: "b sm", onclick: action[1] }, action[0]) : "");
   }
 
   /** Reload the details once per burst of entries. */
@@ -189,11 +220,11 @@ class SessionView extends HTMLElement {
     this.#interrupted.hidden = details.state !== "interrupted";
     this.#showAllowed(details.allowed);
     this.#showState();
-    this.#title.textContent = details.title || "Untitled";
+    write(this.#titleText, details.title || "Untitled");
     document.title = `${details.title || id} · Bartack`;
-    this.#name.textContent = [shortId(id), details.directory].filter(Boolean).join(" · ");
+    write(this.#where, [details.origin ?? details.agent, details.directory, money(details.totals?.spend?.costUsd)].filter(Boolean).join(" · "));
     this.#composer.details(details, this.#models);
-    this.#drawBranches();
+    this.#draw();
     this.#emit("changed");
   }
 
@@ -206,24 +237,42 @@ class SessionView extends HTMLElement {
     return remove(sessionPath(this.#id, "/allowed")).then(() => this.#refresh(), (error) => this.#composer.failed(error.message));
   }
 
-  /** The branches of the session, and which of them is shown. */
-  #whichBranch() {
-    const heads = this.#details.heads ?? [];
-    return { heads, at: this.#head ? heads.indexOf(this.#head) : heads.length - 1 };
+  // -- the session as a whole
+
+  #rename() {
+    const field = h("input", { class: "field", "aria-label": "Title", dir: "auto", maxlength: "200" });
+    field.value = this.#titleText.textContent;
+    const done = async (isKept) => {
+      if (!field.isConnected) return;
+      const title = field.value.trim();
+      this.#heading.replaceChildren(this.#title);
+      if (isKept && title && title !== this.#titleText.textContent) {
+        write(this.#titleText, title);
+        await this.#act({ type: "rename", title });
+        this.#emit("listed");
+      }
+    };
+    field.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter" || event.key === "Escape") done(event.key === "Enter");
+    });
+    field.addEventListener("blur", () => done(true));
+    this.#heading.replaceChildren(field);
+    field.select();
   }
 
-  #drawBranches() {
-    const { heads, at } = this.#whichBranch();
-    this.#branches.hidden = heads.length < 2;
-    write(this.#place, `branch ${at + 1} of ${heads.length}`);
-    this.#previous.setAttribute("aria-disabled", String(at <= 0)); // a disabled button loses the focus
-    this.#next.setAttribute("aria-disabled", String(at >= heads.length - 1));
-  }
-
-  #go(step) {
-    const { heads, at } = this.#whichBranch();
-    const to = heads[at + step];
-    if (to) this.open(this.#id, to === heads.at(-1) ? null : to);
+  #sessionMenu(close) {
+    const id = this.#id;
+    if (!id) return [h("h2", {}, "Nothing to do with a session that has not begun.")];
+    const option = (name, text, act, kind = "") => h("button", { type: "button", class: `opt ${kind}`, onclick: () => { close(); act(); } }, icon(name), h("span", {}, text));
+    const link = (text, format) => h("a", { class: "opt", href: address(sessionPath(id, "/export"), { format, head: this.#head }).href, download: "", onclick: () => setTimeout(close) }, icon("download"), h("span", {}, text));
+    const isPinned = pinned().has(id);
+    return [
+      option("pin", isPinned ? "Unpin" : "Pin", () => { pin(id, !isPinned); this.#emit("listed"); }),
+      option("pencil", "Rename", () => this.#rename()),
+      link("Export as a page", "html"), link("Export as JSON", "json"),
+      h("hr", {}), option("trash", "Delete", () => this.dispatchEvent(new CustomEvent("delete-session", { bubbles: true, detail: id })), "bad"),
+    ];
   }
 
   // -- drawing
@@ -231,14 +280,21 @@ class SessionView extends HTMLElement {
   /** `stored` is the entry, if any, that replaces the streamed answer. */
   #draw(isFirst = false, stored = null) {
     const wasAtEnd = isFirst || this.#isAtEnd();
-    const shown = items(this.#branch);
+    if (stored) this.#keepAnswer(stored);
+    const all = items(this.#branch);
+    const shown = all.filter((item) => !item.queued);
+    if (this.#sending && shown.some((item) => item.type === "you" && item.entry.seq > this.#sending.after)) this.#sent();
     const elements = shown.map((item) => this.#element(item));
     const keys = new Set(shown.map((item) => item.key));
     for (const key of this.#shown.keys()) if (!keys.has(key)) this.#shown.delete(key);
     if (this.#earlier) elements.unshift(this.#more);
-    place(this.#list, elements);
-    if (stored) this.#replaceAnswer(stored); // before the next layout, so that the text does not move under the reader
+    for (const key of this.#unfolded) if (this.#shown.has(key)) this.#shown.get(key).open = true;
+    this.#unfolded.clear();
+    if (stored) keepingPlace(this.#answer, () => place(this.#list, elements));
+    else place(this.#list, elements);
+    if (stored) this.#clearAnswer(); // before the next layout, so that the text does not move under the reader
     this.#showState();
+    this.#showOutstanding(all);
     if (shown.some((item) => item.state === "ask")) this.#loadRules();
     if (wasAtEnd) this.#toEnd();
     this.#emit("changed");
@@ -252,14 +308,51 @@ class SessionView extends HTMLElement {
 
   #showState() {
     const state = this.#runState();
-    if (state !== this.#state) this.#emit("listed");
+    if (state !== this.#state) {
+      this.#emit("listed");
+      if (state === "waiting") notify("An approval waits", this.#titleText.textContent);
+      else if (state === "idle" && this.#state === "running") notify("The run has ended", this.#titleText.textContent);
+    }
     this.#state = state;
     this.#composer.state(state);
+    if (this.#sending) return;
+    this.#do(state === "running" && !this.#live.length ? activity(this.#branch, this.#details.model?.replace(/^[^:]*:/, "")) : null);
+  }
+
+  /** Say what happens, at once and with its time. */
+  #do(doing) {
+    this.#doing = doing;
+    this.#now.hidden = !doing;
+    if (doing) write(this.#nowText, doing.text);
+    this.#tick();
+  }
+
+  #tick() {
+    if (this.#doing) write(this.#nowTime, `${Math.max(0, Math.round((now() - new Date(this.#doing.since)) / 1000))} s`);
+  }
+
+  /** Questions, steering and queued messages are with the composer until the model has seen them. */
+  #showOutstanding(all) {
+    const asks = all.filter((item) => item.state === "ask");
+    this.#asked.hidden = !asks.length;
+    write(this.#asked, asks.length ? String(asks.length) : "");
+    this.#drawer.setAttribute("aria-label", asks.length ? `Sessions, ${asks.length} needs you` : "Sessions");
+    this.#composer.outstanding([
+      ...asks.map((item) => ({ key: item.key, icon: "ask", isAsked: true, text: `Asks you: ${item.name} ${brief(item)}`, when: "", show: () => this.#shown.get(item.key)?.scrollIntoView({ block: "center" }) })),
+      ...all.filter((item) => item.queued).map((item) => {
+        const withdraw = () => this.#act({ type: "redact", entryId: item.entry.id });
+        return { key: item.key, icon: item.queued, text: item.text || item.files.map((file) => file.name).join(", "), when: item.queued === "steer" ? "at the next step" : "after this run", withdraw,
+          edit: () => withdraw().then(() => this.#composer.edit(item.text)) };
+      }),
+    ]);
   }
 
   #element(item) {
     const existing = this.#shown.get(item.key);
     if (existing && item.type === "tool") existing.show(item, this.#id);
+    if (existing && item.type === "retry") write(existing.querySelector("summary span"), retryTitle(item));
+    if (existing && item.type === "you") this.#fillBranches(existing.querySelector(".branches"), item);
+    if (existing && item.answer && !existing.querySelector(".acts")) existing.append(this.#answerActions(item));
     if (existing) return existing;
     const element = this.#newElement(item);
     this.#shown.set(item.key, element);
@@ -269,30 +362,93 @@ class SessionView extends HTMLElement {
   #newElement(item) {
     switch (item.type) {
       case "you": {
-        const edit = () => {
-          this.#composer.edit(item.text, headBefore(this.#branch, item.entry));
-          this.#composer.attach(Promise.all(item.files.filter((file) => !file.url).map((file) => download(file, this.#id))));
-        };
-        return h("div", { class: item.queued ? "you queued" : "you" },
+        const branches = h("span", { class: "branches", role: "group", "aria-label": "Branches of this message", hidden: true });
+        this.#fillBranches(branches, item);
+        return h("section", { class: "you", "aria-label": "You" },
           item.files.length ? fileList(item.files, this.#id) : "",
-          item.queued ? h("div", { class: "hint" }, item.queued === "steer" ? "Delivered at the next step" : "Delivered when the run would end") : "",
-          h("div", { class: "text" }, textBlocks(item.blocks, item.text)),
-          item.queued
-            ? h("button", { class: "quiet edit", onclick: () => this.#act({ type: "redact", entryId: item.entry.id }) }, "Withdraw")
-            : this.#isPrompt(item.entry) ? h("button", { class: "quiet edit", onclick: edit, "aria-label": "Edit this message" }, "Edit") : "");
+          item.text ? h("div", { class: "text", dir: "auto" }, textBlocks(item.blocks, item.text)) : "",
+          h("div", { class: "acts" }, h("span", { class: "hid" },
+            action("copy", "Copy", (event) => copy(item.text, event.currentTarget)),
+            this.#isPrompt(item.entry) && action("pencil", "Edit this message", () => this.#edit(item), "edit")), branches));
       }
       case "say":
-        return h("div", { class: "say" }, textBlocks(item.blocks, item.text));
+        return h("section", { class: "said" }, h("div", { class: "say" }, textBlocks(item.blocks, item.text)), item.answer ? this.#answerActions(item) : "");
       case "thought":
-        return h("details", { class: "thought" }, h("summary", {}, thinkingTitle(item)), h("div", { class: "say" }, textBlocks(item.blocks, item.text)));
+        return fold(thinkingTitle(item), textBlocks(item.blocks, item.text));
+      case "retry":
+        return fold(retryTitle(item), [h("p", {}, "What this attempt had written is not part of the conversation."), ...textBlocks([], item.text)]);
       case "tool": {
         const card = h("tool-card", {});
         card.show(item, this.#id);
         return card;
       }
-      default:
-        return h("div", { class: item.isBad ? "notice bad" : "notice" }, item.text);
+      default: {
+        const buttons = item.canRetry ? h("div", { class: "buttons" }, h("button", { class: "b sm", onclick: () => this.#regenerate() }, "Try again"),
+          item.entry && h("button", { class: "b q sm", onclick: () => this.#inspect(item.entry) }, "Open request")) : "";
+        return h("div", { class: "note", role: item.isBad ? "alert" : null }, icon(item.icon ?? "dots", item.isBad ? "bad" : ""), h("p", {}, item.title ? h("b", {}, item.title) : "", item.title ? " " : "", item.text), buttons);
+      }
     }
+  }
+
+  #edit(item) {
+    this.#composer.edit(item.text, headBefore(this.#branch, item.entry));
+    this.#composer.attach(Promise.all(item.files.filter((file) => !file.url).map((file) => download(file, this.#id))));
+  }
+
+  #answerActions(item) {
+    const { meta } = item.answer.payload;
+    const usage = meta?.usage;
+    const facts = [meta?.model?.model, meta?.durationMs && duration(meta.durationMs), usage?.outputTokens && `${usage.outputTokens} tokens`];
+    return h("div", { class: "acts" }, h("span", { class: "hid" },
+      action("copy", "Copy answer", async (event) => { const button = event.currentTarget; copy(item.text || (await this.#source(item.answer)), button); }),
+      action("again", "Regenerate", () => this.#regenerate(item.answer)),
+      popButton({ class: "b q sm ic", "aria-label": "Answer again with another model", title: "Answer again with…" }, [icon("fork")],
+        (close) => modelOptions(this.#models, this.#details.model, (model) => { close(); this.#regenerate(item.answer, model); }), "above start"),
+      action("request", "Open the request", () => this.#inspect(item.answer))),
+      h("span", { class: "hid meta num" }, facts.filter(Boolean).join(" · ")));
+  }
+
+  /** The text of an answer that arrived as it was written. */
+  async #source(entry) {
+    const page = await get(sessionPath(this.#id, "/entries"), { before: entry.seq + 1, limit: 1, head: this.#head });
+    return page.items[0].payload.parts.filter((part) => part.kind === "text").map((part) => part.payload.text).join("\n\n");
+  }
+
+  #inspect(entry) {
+    this.dispatchEvent(new CustomEvent("inspect-request", { bubbles: true, detail: entry.id }));
+  }
+
+  /** Answer the message before this answer again, on a branch; without an answer, the last message. */
+  async #regenerate(answer = null, model = null) {
+    const prompts = items(this.#branch).filter((item) => item.type === "you" && !item.queued && this.#isPrompt(item.entry) && (!answer || item.entry.seq < answer.seq));
+    const prompt = prompts.at(-1);
+    if (!prompt) return;
+    try {
+      const attachments = await Promise.all(prompt.files.filter((file) => !file.url).map(async (file) => encoded(await download(file, this.#id))));
+      await this.#send({ how: "send", text: prompt.text, attachments, head: headBefore(this.#branch, prompt.entry), model, isAgain: true });
+    } catch (error) {
+      this.#composer.failed(error.message);
+    }
+  }
+
+  /** The other branches that begin where this message stands. */
+  #fillBranches(element, item) {
+    const start = this.#branch.indexOf(item.entry);
+    const fork = (this.#details.forks ?? []).findLast(({ entryId }) => {
+      const at = this.#branch.findIndex((entry) => entry.id === entryId);
+      return at >= 0 && at <= start && !this.#branch.slice(at, start).some((entry) => entry.kind === "message");
+    });
+    element.hidden = !fork;
+    if (!fork) return;
+    const { heads, index } = fork;
+    const go = (step) => () => {
+      const head = heads[index + step];
+      if (head) this.open(this.#id, head === this.#details.tail.entryId ? null : head).then(() => this.#list.querySelector(`[data-step="${step}"]`)?.focus());
+    };
+    const step = (name, label, by) => h("button", { type: "button", class: "b q sm ic", "aria-label": label, "data-step": String(by), "aria-disabled": String(!heads[index + by]), onclick: go(by) }, icon(name, "s"));
+    if (element.dataset.place === `${index} ${heads.join()}`) return;
+    element.dataset.place = `${index} ${heads.join()}`;
+    element.replaceChildren(step("left", "Previous branch", -1), h("span", { class: "num" }, `${index + 1} / ${heads.length}`), step("right", "Next branch", 1));
   }
 
   /** Whether a run began with this message. A message that joined a live run was queued earlier on the same
@@ -301,49 +457,71 @@ class SessionView extends HTMLElement {
     return !entry.payload.meta?.requestId;
   }
 
-  /** Replace the streamed answer with the stored one. Expanded thinking stays expanded. */
-  #replaceAnswer(entry) {
-    this.#live.forEach(({ thought }, index) => {
-      const stored = this.#shown.get(`${entry.id}/${index}`);
-      if (thought?.open && stored) stored.open = true;
+  /** The stored answer takes over what arrived: the elements of its texts if they are complete, else their state. */
+  #keepAnswer(entry) {
+    this.#live.forEach(({ element, text, thought }, index) => {
+      const key = `${entry.id}/${index}`;
+      text?.end();
+      if (entry.isShown && text) {
+        this.#shown.set(key, element);
+        const time = entry.payload.parts[index]?.payload.time;
+        if (thought) write(element.querySelector("summary span"), time?.start && time?.end ? `Thought for ${duration(new Date(time.end) - new Date(time.start))}` : "Thinking");
+      } else if (thought?.open) this.#unfolded.add(key);
     });
-    this.#clearAnswer();
   }
 
-  #grow(change) {
+  #grow(changes) {
     const wasAtEnd = this.#isAtEnd();
-    if (change.isNew) this.#clearAnswer();
-    for (const part of change.parts) this.#growPart(part);
+    for (const [index, ...growth] of changes) {
+      if (index === undefined) this.#clearAnswer();
+      else if (growth[0] === null) this.#startPart(index, growth.slice(1));
+      else this.#live[index]?.grow(growth);
+    }
+    if (this.#live.length && !this.#sending) this.#do(null);
     if (wasAtEnd) this.#toEnd();
   }
 
-  #growPart(part) {
-    if (part.kind === "tool_call") {
-      const call = this.#live[part.index] ?? { raw: "", card: this.#answer.appendChild(h("tool-card", {})) };
-      this.#live[part.index] = call;
-      call.raw += part.arguments;
-      call.card.show({ name: part.toolName, id: part.toolCallId, state: "writing", raw: call.raw }, this.#id);
+  #startPart(index, [kind, id, name]) {
+    if (kind === "call") {
+      const card = this.#answer.appendChild(h("tool-card", {}));
+      let raw = "";
+      const grow = (pieces) => {
+        raw += pieces.join("");
+        card.show({ name, id, state: "writing", raw }, this.#id);
+      };
+      grow([]);
+      this.#live[index] = { element: card, grow };
       return;
     }
-    let text = this.#live[part.index];
-    if (!text) {
-      const blocks = h("div", {});
-      const tail = h("div", {});
-      const say = h("div", { class: "say" }, blocks, tail);
-      const thought = part.kind === "thinking" && h("details", { class: "thought" }, h("summary", {}, "Thinking…"), say);
-      this.#answer.append(thought || say);
-      text = this.#live[part.index] = { blocks, tail, thought };
-    }
-    text.blocks.append(...part.blocks.map(rendered));
-    const tail = rendered(part.tail);
-    if (part.kind === "text") (tail.lastElementChild ?? tail).append(h("span", { class: "caret", "aria-hidden": "true" }));
-    for (const caret of this.#answer.querySelectorAll(".caret")) if (!tail.contains(caret)) caret.remove();
-    text.tail.replaceChildren(tail);
+    const say = h("div", { class: "say" });
+    const text = new GrowingText(say);
+    const thought = kind === "thinking" && fold("Thinking…", []);
+    if (thought) thought.lastChild.replaceWith(say);
+    const element = thought || h("section", { class: "said" }, say);
+    this.#answer.append(element);
+    this.#live[index] = { element, text, thought, grow: (growth) => text.grow(growth) };
   }
 
   #clearAnswer() {
     this.#live = [];
     this.#answer.replaceChildren();
+    if (this.#sending) this.#answer.append(this.#sending.element);
+  }
+
+  /** Show a message that is on its way, before the server has it. */
+  #showSending(text, attachments) {
+    const names = attachments.map((file) => h("span", {}, icon("file", "s"), file.name));
+    const element = h("section", { class: "you sending", "aria-label": "You, sending" }, names.length ? h("div", { class: "files" }, names) : "", text ? h("div", { class: "text plain", dir: "auto" }, text) : "");
+    this.#sending = { element, after: this.#branch.at(-1)?.seq ?? 0 };
+    if (!this.#id) this.#list.replaceChildren();
+    this.#answer.append(element);
+    this.#do({ text: "Sending…", since: new Date(now()).toISOString() });
+    this.#toEnd();
+  }
+
+  #sent() {
+    this.#sending?.element.remove();
+    this.#sending = null;
   }
 
   #isAtEnd() {
@@ -366,10 +544,11 @@ class SessionView extends HTMLElement {
 
   // -- acting
 
-  async #send({ how, text, attachments, head, model }) {
+  async #send({ how, text, attachments, head, model, isAgain }) {
     const isNew = !this.#id;
     const from = head ?? this.#head;
     const state = this.#runState();
+    if (state === "idle" && !isAgain) this.#showSending(text, attachments);
     const toLive = () => this.#request({ type: how === "queue" ? "queue" : "steer", text, attachments });
     try {
       if (state !== "idle" && head === null) {
@@ -377,7 +556,7 @@ class SessionView extends HTMLElement {
       } else {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
         const id = this.#id || (await get("me")).prefix + randomId(); // created together with the run
-        const chosen = isNew && model && model !== this.#models[0] ? { model } : {};
+        const chosen = model && ((isNew && model !== this.#models[0]) || isAgain) ? { model } : {};
         const body = { text, attachments, ...chosen, ...(from ? { head: from } : {}) };
         const start = (more) => post(sessionPath(id, "/runs"), { ...body, ...more });
         await start({}).catch(async (error) => {
@@ -392,11 +571,14 @@ class SessionView extends HTMLElement {
           await this.#opening;
         } else if (this.#head || !this.#close) await this.open(id); // it may have been deleted, and is created again
       }
-      this.#composer.sent();
+      if (!isAgain) this.#composer.sent();
       this.#toEnd();
       this.#emit("listed");
     } catch (error) {
-      this.#composer.unsent(error.message);
+      this.#sent();
+      this.#showState();
+      if (isAgain) this.#composer.failed(error.message);
+      else this.#composer.unsent(error.message);
     }
   }
 
@@ -455,6 +637,38 @@ customElements.define("session-view", SessionView);
 /** Like crypto.randomUUID, which browsers offer only on secure pages. */
 function randomId() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function action(name, label, act, kind = "") {
+  return h("button", { type: "button", class: `b q sm ic ${kind}`, "aria-label": label, title: label, onclick: act }, icon(name));
+}
+
+function fold(title, content) {
+  return h("details", { class: "thought" }, h("summary", {}, icon("right", "s"), h("span", {}, title)), h("div", { class: "say" }, content));
+}
+
+/** Move elements without losing the selection, the focus and the places to which blocks in them are scrolled. */
+function keepingPlace(element, move) {
+  const { anchorNode, anchorOffset, focusNode, focusOffset } = getSelection();
+  const isSelected = element.contains(anchorNode) || element.contains(focusNode);
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  const scrolled = [...element.querySelectorAll("pre, .wide")].filter((block) => block.scrollLeft || block.scrollTop).map((block) => [block, block.scrollLeft, block.scrollTop]);
+  move();
+  if (isSelected && anchorNode.isConnected && focusNode.isConnected) getSelection().setBaseAndExtent(anchorNode, anchorOffset, focusNode, focusOffset);
+  if (focused?.isConnected) focused.focus({ preventScroll: true });
+  for (const [block, left, top] of scrolled) block.scrollTo(left, top);
+}
+
+function retryTitle({ times, reason }) {
+  return `Retried ${times === 1 ? "once" : `${times} times`}: ${reason}`;
+}
+
+function hello(agents) {
+  const [agent] = agents;
+  const rows = agent ? [["Agent", agent.name], ["Model", h("code", {}, agent.model)], ["Tools", String(agent.tools)]] : [];
+  return h("div", { class: "hello" }, h("h1", {}, "What should be done?"),
+    h("p", {}, "Write a message to start a session. Everything is stored as it happens: you can stop, branch, change the model or close this window at any time."),
+    rows.length ? h("dl", { class: "setup" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))) : "");
 }
 
 function thinkingTitle(item) {

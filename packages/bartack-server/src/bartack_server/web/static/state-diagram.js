@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 
-const BOX = { width: 118, height: 26, gapX: 46, gapY: 18, margin: 14 };
+const BOX = { width: 118, height: 26, gapX: 46, gapY: 18, margin: 34 };
 
 /** The columns of a table: a state is one column after the first that leads to it; some final states are one further. */
 export function columns(states) {

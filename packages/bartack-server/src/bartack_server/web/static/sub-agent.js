@@ -3,7 +3,8 @@
 
 import { get, sessionPath } from "./api.js";
 import { extended, hides, items, runState } from "./conversation.js";
-import { each, h, textBlocks } from "./dom.js";
+import { each, h } from "./dom.js";
+import { textBlocks } from "./growing-text.js";
 
 const EVERY_MS = 1500;
 
@@ -64,6 +65,6 @@ customElements.define("sub-agent", SubAgent);
 function element(item) {
   if (item.type === "tool") return h("tool-card", {});
   if (item.type === "thought") return h("details", { class: "thought" }, h("summary", {}, "Thinking"), h("div", { class: "say" }, textBlocks(item.blocks, item.text)));
-  if (item.type === "notice") return h("div", { class: item.isBad ? "notice bad" : "notice" }, item.text);
+  if (item.type === "notice" || item.type === "retry") return h("div", { class: item.isBad ? "hint bad" : "hint" }, item.title ?? item.reason ?? item.text);
   return h("div", { class: item.type === "you" ? "task" : "say" }, textBlocks(item.blocks, item.text));
 }

@@ -1,12 +1,23 @@
-// The card of one tool call: its arguments as they arrive, approval, progress and result.
+// One tool call: a quiet row once it is done; a card while it needs eyes, because it runs, asks, or has failed.
 
 import { address, now, sessionPath } from "./api.js";
-import { duration, h, place, visible } from "./dom.js";
+import { duration, h, place, size as bytes, visible } from "./dom.js";
+import { copy } from "./growing-text.js";
+import { icon, mark } from "./icons.js";
 import "./argument-form.js";
 import "./sub-agent.js";
 
-const SIGNS = { writing: "…", pending: "…", ask: "?", running: "▸", done: "✓", failed: "✗", denied: "✗" };
 const WORDS = { writing: "writing", pending: "waiting", ask: "needs approval", running: "running", done: "done", failed: "failed", denied: "denied" };
+const ICONS = { done: "check", failed: "cross", denied: "ask", ask: "ask", pending: "dots", writing: "dots" };
+const COLOURS = { done: "ok", failed: "bad", ask: "thread" };
+// What our own tools do: before, while and after they do it. Other tools keep their names.
+const VERBS = {
+  read_file: ["Read", "Reading", "Read", "file"], view_image: ["View", "Viewing", "Viewed", "file"],
+  write_file: ["Write this file?", "Writing", "Wrote", null], edit_file: ["Edit this file?", "Editing", "Edited", null],
+  apply_patch: ["Apply this patch?", "Patching", "Patched", null],
+  list_files: ["List", "Listing", "Listed", "search"], search_files: ["Search", "Searching", "Searched", "search"],
+  find_files: ["Find", "Finding", "Found", "search"], run_command: ["Run this command?", "Running", "Ran", null],
+};
 const CUT_LINES = 5;
 const SHOWN_LINES = 40; // of a question that is not open
 const SHOWN_CHARACTERS = 4000;
@@ -20,10 +31,10 @@ class ToolCard extends HTMLElement {
   #isAllowing = false;
   #isSeen = false; // the user has opened the whole question
   #isChanged = false; // the question is another one than the card has shown before
-  #always = h("button", { hidden: true, onclick: () => this.#allow(true) }, "Always…");
+  #always = h("button", { class: "b q", hidden: true, onclick: () => this.#allow(true) }, "Always…");
   #ticking = null;
   #inner = null; // the session of its sub-agent
-  #growing = h("pre", { tabindex: "0" }); // the arguments as they arrive, then the progress of the tool
+  #growing = h("pre", { class: "output", tabindex: "0" }); // the arguments as they arrive, then the progress of the tool
 
   show(item, session) {
     if (this.#item && isSame(this.#item, item)) return;
@@ -67,16 +78,33 @@ class ToolCard extends HTMLElement {
     this.className = { ask: "ask", done: "done", failed: "failed", denied: "failed" }[item.state] ?? "";
     this.setAttribute("role", "group");
     this.setAttribute("aria-label", `Tool call ${item.name}, ${WORDS[item.state]}`);
-    const isOver = ["done", "failed", "denied"].includes(item.state);
-    const fold = isOver && { "aria-expanded": String(this.#isOpen), onclick: () => this.#fold() };
-    const head = h(isOver ? "button" : "div", { class: "head", ...fold },
-      h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[item.state]),
-      h("b", {}, visible(item.name)),
-      h("span", { class: "brief" }, brief(item)),
-      h("span", { class: "state" }, this.#stateText()));
+    const verb = VERBS[item.name];
+    const sign = item.state === "running" ? mark("stitch") : icon(item.state === "done" && verb?.[3] ? verb[3] : ICONS[item.state]);
+    const lead = h("span", { class: `lead ${item.state === "done" && verb?.[3] ? "" : COLOURS[item.state] ?? ""}` }, sign);
     const isAtEnd = this.#growing.scrollHeight - this.#growing.scrollTop - this.#growing.clientHeight < 20;
-    place(this, [head, ...this.#body()]);
+    const isOver = ["done", "failed", "denied"].includes(item.state);
+    const body = [...this.#body()];
+    const isRow = !body.length;
+    const fold = isOver && { "aria-expanded": String(this.#isOpen), onclick: () => this.#fold() };
+    const head = h(isOver ? "button" : "div", { type: isOver ? "button" : null, class: isRow ? "step-line" : "head", ...fold }, ...this.#title(),
+      h("span", { class: `t state ${item.state === "failed" ? "bad" : item.state === "running" ? "denim" : ""}` }, this.#stateText()));
+    const whole = isRow ? head : h("div", { class: item.state === "ask" ? "box ask" : "box" }, head, ...body);
+    place(this, [lead, whole]);
     if (isAtEnd) this.#growing.scrollTop = this.#growing.scrollHeight;
+  }
+
+  #title() {
+    const item = this.#item;
+    const verb = VERBS[item.name];
+    const denied = item.state === "denied" || (item.state === "failed" && item.decided === "deny");
+    let name = visible(item.name);
+    if (denied) name = verb ? "You denied" : `You denied ${name}`;
+    else if (item.state === "ask") name = verb?.[0].endsWith("?") ? verb[0] : `Allow ${name}?`;
+    else if (verb) name = verb[isFinished(item) ? 2 : 1];
+    const change = item.question?.preview?.diff;
+    const counts = item.state === "ask" && Array.isArray(change)
+      ? [h("span", { class: "count" }, h("span", { class: "ok" }, `+${change.filter(([kind]) => kind === "+").length}`), " ", h("span", { class: "bad" }, `−${change.filter(([kind]) => kind === "-").length}`))] : [];
+    return [h("b", {}, name), h("code", {}, item.state === "ask" && item.name === "run_command" ? "" : brief(item)), ...counts];
   }
 
   #grown(text, label) {
@@ -89,12 +117,17 @@ class ToolCard extends HTMLElement {
 
   #stateText() {
     const item = this.#item;
-    if (item.state === "ask") return `waiting ${since(item.asked)}`;
-    if (item.state === "running" && item.started) return `running ${since(item.started)}`;
+    if (item.state === "ask") return `waits ${since(item.asked)}`;
+    if (item.state === "running" && item.started) return since(item.started);
+    if (item.state === "denied" || (item.state === "failed" && item.decided === "deny")) return item.asked && item.waited ? `after ${duration(new Date(item.waited) - new Date(item.asked))}` : "denied";
     const took = item.took ? ` · ${duration(item.took)}` : "";
     const error = item.errorCode?.replace(/^tool_/, "").replaceAll("_", " ");
-    const word = item.exitCode ? `exit ${item.exitCode}` : error ?? WORDS[item.state];
-    return `${word}${took}`;
+    if (item.state === "done") {
+      const approved = item.decided && item.decided !== "deny" ? " · you approved" : "";
+      const lines = item.output?.split("\n").length ?? 0;
+      return `${lines > 1 ? `${lines} lines` : "done"}${took}${approved}`;
+    }
+    return `${item.exitCode ? `exit ${item.exitCode}` : error ?? WORDS[item.state]}${took}`;
   }
 
   #tick() {
@@ -124,7 +157,7 @@ class ToolCard extends HTMLElement {
 
   *#question() {
     const item = this.#item;
-    if (item.question.reason) yield h("div", { class: "why" }, visible(item.question.reason));
+    if (item.question.reason) yield h("p", { class: "why" }, visible(item.question.reason));
     if (this.#isEditing) {
       const form = h("argument-form", {});
       form.show(item.question.parameters ?? {}, item.question.arguments);
@@ -137,13 +170,13 @@ class ToolCard extends HTMLElement {
     const total = size(rows);
     const isWhole = this.#mayApprove();
     const shown = isWhole ? rows : beginning(rows);
-    const label = item.question.preview?.kind === "file_change" ? "Change" : "Question";
-    yield h("pre", { class: "question", tabindex: "0", "aria-label": label }, ...(isWhole || !this.#isChanged ? shown : []));
-    yield h("div", { class: "size", role: "status" }, isWhole ? `${total.text}.` : this.#missing(size(shown), total));
+    const isChange = item.question.preview?.kind === "file_change";
+    yield h("pre", { class: isChange ? "question" : "question prose", tabindex: "0", "aria-label": isChange ? "Change" : "Question" }, ...(isWhole || !this.#isChanged ? shown : []));
+    const note = h("span", { class: "size", role: "status" }, isWhole ? `Showing all: ${total.text}.` : this.#missing(size(shown), total));
     if (!isWhole) {
-      yield h("div", { class: "acts" },
-        h("button", { class: "go", onclick: () => this.#open() }, "Show all"),
-        h("button", { onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")));
+      yield h("div", { class: "decide" },
+        h("button", { class: "b go", onclick: () => this.#open() }, "Show all"),
+        h("button", { class: "b", onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")), note);
       return;
     }
     if (this.#isAllowing) {
@@ -151,11 +184,11 @@ class ToolCard extends HTMLElement {
       return;
     }
     this.#always.disabled = false;
-    yield h("div", { class: "acts" },
-      h("button", { class: "go", onclick: () => this.#decide("approve") }, "Approve ", h("kbd", {}, "A")),
-      h("button", { onclick: () => this.edit() }, "Edit ", h("kbd", {}, "E")),
-      h("button", { onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")),
-      this.#always);
+    yield h("div", { class: "decide" },
+      h("button", { class: "b go", onclick: () => this.#decide("approve") }, "Approve ", h("kbd", {}, "A")),
+      h("button", { class: "b", onclick: () => this.edit() }, "Edit first ", h("kbd", {}, "E")),
+      h("button", { class: "b", onclick: () => this.#decide("deny") }, "Deny ", h("kbd", {}, "D")),
+      this.#always, note);
   }
 
   /** Whether the whole question is in front of the user. */
@@ -177,7 +210,7 @@ class ToolCard extends HTMLElement {
 
   /** Show where to open the rest, instead of approving what has not been shown. */
   #insist() {
-    this.querySelector(".acts button")?.focus();
+    this.querySelector(".decide button")?.focus();
   }
 
   /** Close the form or the list of rules; false if neither is open. */
@@ -191,29 +224,34 @@ class ToolCard extends HTMLElement {
   #allow(is) {
     this.#isAllowing = is;
     this.#draw();
-    this.querySelector(is ? ".allow button" : ".acts button")?.focus();
+    this.querySelector(is ? ".allow button" : ".decide button")?.focus();
   }
 
   #allowing() {
     return h("div", { class: "allow", role: "group", "aria-label": "Approve, and allow without asking" },
       h("div", { class: "hint" }, "Approve, and from now on allow without asking, in this session until the server stops:"),
-      ...this.#rules.map((rule) => h("button", { onclick: () => this.#decide("approve", undefined, rule.scope) }, visible(rule.text))),
-      h("button", { class: "quiet", onclick: () => this.#allow(false) }, "Back"));
+      ...this.#rules.map((rule) => h("button", { class: "b", onclick: () => this.#decide("approve", undefined, rule.scope) }, visible(rule.text))),
+      h("button", { class: "b q", onclick: () => this.#allow(false) }, "Back"));
   }
 
   #fold() {
     this.#isOpen = !this.#isOpen;
     this.#draw();
-    this.querySelector("button.head")?.focus();
+    this.querySelector("[aria-expanded]")?.focus();
   }
 
   *#result() {
     const item = this.#item;
-    if (this.#isOpen) yield h("pre", { tabindex: "0", "aria-label": "Arguments" }, visible(JSON.stringify(item.arguments, null, 2)));
-    if (item.output) {
+    if (this.#isOpen) yield h("pre", { class: "output", tabindex: "0", "aria-label": "Arguments" }, visible(JSON.stringify(item.arguments, null, 2)));
+    const denied = item.decided === "deny";
+    if (item.output && (this.#isOpen || (item.state === "failed" && !denied))) {
       const lines = item.output.split("\n").length;
-      const more = !this.#isOpen && lines > CUT_LINES && h("button", { class: "more", onclick: () => this.#fold() }, `⌄ ${lines} lines`);
-      yield h("pre", { tabindex: "0", "aria-label": "Output" }, more, visible(this.#isOpen ? item.output : cut(item)));
+      yield h("pre", { class: "output", tabindex: "0", "aria-label": "Output" }, visible(this.#isOpen ? item.output : cut(item)));
+      const isCut = !this.#isOpen && lines > CUT_LINES;
+      if (isCut || this.#isOpen) {
+        const take = h("button", { class: "b q sm", onclick: () => copy(item.output, take) }, icon("copy", "s"), "Copy");
+        yield h("div", { class: "foot" }, isCut ? h("button", { class: "b q sm", onclick: () => this.#fold() }, `Show all ${lines} lines`) : take, h("span", { class: "num" }, bytes(item.output.length)));
+      }
     }
     if (item.files?.length) yield fileList(item.files, this.#session);
   }
@@ -238,6 +276,10 @@ function isSame(one, two) {
   return [...names].every((name) => one[name] === two[name] || JSON.stringify(one[name]) === JSON.stringify(two[name]));
 }
 
+function isFinished(item) {
+  return ["done", "failed", "denied"].includes(item.state);
+}
+
 /** The relevant part of an output: the end of a failure, otherwise the beginning. */
 function cut(item) {
   const lines = item.output.split("\n");
@@ -245,9 +287,9 @@ function cut(item) {
   return (item.state === "failed" ? lines.slice(-CUT_LINES) : lines.slice(0, CUT_LINES)).join("\n");
 }
 
-function brief(item) {
-  const given = item.arguments ?? {};
-  const first = given.path ?? given.command ?? Object.values(given)[0];
+export function brief(item) {
+  const given = item.arguments ?? item.question?.arguments ?? {};
+  const first = given.path ?? given.command ?? given.pattern ?? Object.values(given)[0];
   return first === undefined ? "" : visible(typeof first === "string" ? first.split("\n")[0] : JSON.stringify(first));
 }
 
@@ -260,7 +302,7 @@ function since(time) {
 function questionRows({ question: { arguments: given, preview: shown }, text }) {
   if (shown?.kind === "file_change" && Array.isArray(shown.diff) && isAbout(given, ["path", "text", "old", "new", "everywhere"])) {
     const state = shown.before === "absent" ? "new file" : shown.note ?? (shown.diff.length ? "" : "no change");
-    return [row(`${shown.path.replaceAll("\n", "\\n")}${state ? `  ${state}` : ""}`), ...shown.diff.map(diffRow)];
+    return [row(`${shown.path.replaceAll("\n", "\\n")}${state ? `  ${state}` : ""}`, "hint"), ...shown.diff.map(diffRow)];
   }
   if (shown?.kind === "command" && typeof given.command === "string" && isAbout(given, ["command", "directory"])) {
     const lines = given.command.split("\n").map((line, at) => row(`${at ? "  " : "$ "}${line}`));
@@ -274,13 +316,13 @@ function isAbout(given, names) {
   return Object.keys(given).every((name) => names.includes(name));
 }
 
-function row(text, kind = "") {
-  return h("span", { class: `row ${kind}` }, visible(text), "\n");
+function row(text, kind = "", line = null) {
+  return h("span", { class: `row ${kind}`, "data-line": line === null ? null : String(line) }, visible(text), "\n");
 }
 
 function diffRow([kind, number, text]) {
-  if (kind === "gap") return row(`… ${number} unchanged lines`, "hint");
-  return row(`${kind} ${text}`, { "-": "del", "+": "add" }[kind]);
+  if (kind === "gap") return row(`… ${number} unchanged ${number === 1 ? "line" : "lines"}`, "hint", "");
+  return row(`${kind} ${text}`, { "-": "del", "+": "add" }[kind], number);
 }
 
 function size(rows) {
@@ -292,9 +334,9 @@ function size(rows) {
 function beginning(rows) {
   const shown = [];
   let rest = SHOWN_CHARACTERS;
-  for (const { textContent, className } of rows.slice(0, SHOWN_LINES)) {
+  for (const { textContent, className, dataset } of rows.slice(0, SHOWN_LINES)) {
     if (rest <= 0) break;
-    shown.push(h("span", { class: className }, textContent.slice(0, -1).slice(0, rest), "\n"));
+    shown.push(h("span", { class: className, "data-line": dataset.line ?? null }, textContent.slice(0, -1).slice(0, rest), "\n"));
     rest -= textContent.length - 1;
   }
   return shown;
@@ -317,6 +359,6 @@ export function fileList(files, session) {
     if (file.url) return h("a", { href: /^https?:/.test(file.url) ? file.url : null, rel: "noopener noreferrer", target: "_blank" }, file.name);
     if (!file.isHere) return h("span", { class: "hint" }, visible(file.name));
     const url = fileAddress(file, session);
-    return file.isImage ? h("img", { src: url.href, alt: file.name, loading: "lazy" }) : h("a", { href: url.href, download: file.name }, file.name);
+    return file.isImage ? h("img", { src: url.href, alt: file.name, loading: "lazy" }) : h("a", { href: url.href, download: file.name }, icon("file", "s"), file.name);
   }));
 }

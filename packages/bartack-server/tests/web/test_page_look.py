@@ -1,0 +1,250 @@
+"""The look of the page: nothing is clipped or overlaps, at every width and in both themes, in all of its states."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bartack import Agent, MemoryStore, ScriptedModel, Text, Thinking, ToolCall, assistant
+from bartack.nouns.deltas import Failed, Start, TextDelta
+from bartack.nouns.errors import ErrorCode
+from bartack.tools import LocalRuntime, file_tools
+from bartack_server.web import app
+from bartack_server.web.access import TokenAccess
+from tests.web.agents import GATE, Gate, GatedModel, new_agent
+from tests.web.browser import Window, needs_browser, windows
+from tests.web.serving import Client, served
+from tests.web.test_api import state_is
+
+pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
+
+SIZES = ((390, 844), (768, 1024), (1440, 900), (2560, 1300))
+
+FAULTS = Path(__file__).with_name("faults.js").read_text(encoding="utf-8")
+
+RICH = r"""# Plan
+
+Some text with **bold**, `code_that_is_quite_long_indeed()` and a link to https://example.com/a/very/long/path/that/goes/on.
+
+```python
+def merge(self, other: "Histogram") -> "Histogram":
+    return Histogram([a + b for a, b in zip(self.counts, other.counts)], self.bounds)  # a long line of code
+```
+
+| Estimate | Traces | Report | On united bounds | Error |
+|---|--:|--:|--:|--:|
+| p50 | 92 ms | 118 ms | 93 ms | 1.1 % |
+
+- [x] Reproduce
+- [ ] Merge on the union of the bounds, with the total unchanged
+
+$$
+\hat{x}_q = b_i + (b_{i+1} - b_i) \cdot \frac{qN - \sum_{j<i} n_j}{n_i}
+$$
+
+> Quoted.
+
+1. one
+2. two[^1]
+
+[^1]: A note.
+"""
+
+
+class Site:
+    """A server, and a window that is signed in."""
+
+    def __init__(self, client: Client, window: Window) -> None:
+        self.client, self.window, self.page = client, window, window.page
+
+    async def check(self) -> None:
+        """Look at what is shown at each width, in both themes."""
+        for width, height in SIZES:
+            await self.page.set_viewport_size({"width": width, "height": height})
+            for scheme in ("light", "dark"):
+                await self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+                assert await self.page.evaluate(FAULTS) == [], (width, scheme)
+            assert not await self.window.scrolls_sideways(), width
+        await self.page.set_viewport_size({"width": 1440, "height": 900})
+
+
+async def site_of(agent: Agent[Any, Any]) -> AsyncIterator[Site]:
+    application = app(agent, store=MemoryStore())
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows(viewport={"width": 1440, "height": 900}) as (window,):
+        await window.sign_in(client.url, application.access.code)
+        yield Site(client, window)
+        assert window.problems == []
+
+
+@pytest.fixture
+async def site(gate: Gate) -> AsyncIterator[Site]:
+    async for made in site_of(new_agent(gate)):
+        yield made
+
+
+async def test_an_empty_page_and_its_settings(site: Site) -> None:
+    await site.window.sees("What should be done?")
+    await site.check()
+    await site.page.get_by_role("button", name="Settings").click()
+    await site.page.get_by_role("radio", name="Dark").click()
+    assert await site.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 23, 22)"
+    await site.page.get_by_role("radio", name="Compact").click()
+    await site.page.keyboard.press("Escape")
+    assert await site.page.evaluate("document.activeElement.ariaLabel") == "Settings", "the focus returns"
+    await site.page.reload()
+    await site.page.wait_for_selector(".hello")
+    assert await site.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    await site.check()
+
+
+async def test_a_rich_answer_queued_messages_and_a_stopped_run(gate: Gate) -> None:
+    model = GatedModel(gate, [assistant(Thinking("Hm."), Text(RICH)), f"Waiting for it {GATE} more"])
+    async for site in site_of(Agent(model)):
+        await site.window.send("Explain it, please. " * 6)
+        await site.window.answered("A note.")
+        await site.page.locator(".said").last.hover()
+        await site.check()
+        await site.window.send("go on")
+        await site.page.wait_for_selector(".answer .caret")
+        await site.window.send("steer it somewhere else, with a text that is too long for one line " * 3)
+        await site.window.send("and then this", key="Alt+Enter")
+        await site.window.has(2, ".outstanding li")
+        await site.check()
+        await site.page.locator("#message").press("Escape")
+        await site.window.sees("You stopped this run.")
+        await site.window.has(1, ".note")
+
+
+async def test_a_question_a_failed_command_and_a_denied_call(tmp_path: Path) -> None:
+    script: list[Any] = [
+        assistant(ToolCall("c1", "run_command", {"command": "echo one; echo two; exit 3"})),
+        assistant(
+            ToolCall("c2", "write_file", {"path": "src/a/long/path/to/a/file/histogram.py", "text": "x = 1\n" * 30})
+        ),
+        "Fine.",
+    ]
+    async for site in site_of(Agent(ScriptedModel(script), tools=file_tools(), runtime=LocalRuntime(tmp_path))):
+        await site.window.send("Go")
+        await site.page.wait_for_selector("tool-card.ask")
+        await site.check()
+        await site.page.get_by_role("button", name="Approve A").click()
+        await site.window.sees("exit 3")
+        await site.page.locator("tool-card.ask", has_text="Write this file?").wait_for()
+        await site.check()
+        await site.page.get_by_role("button", name="Deny").click()
+        await site.window.answered("Fine.")
+        await site.window.sees("You denied")
+        await site.check()
+
+
+async def test_the_page_says_at_once_what_it_waits_for(gate: Gate) -> None:
+    async for site in site_of(Agent(GatedModel(gate, [f"{GATE} late"]))):
+        await site.window.send("hello")
+        await site.page.locator(".now", has_text="Waiting for").wait_for()
+        await site.window.sees("hello", ".you")
+        await site.check()
+        gate.open()
+        await site.window.answered("late")
+        await site.page.locator(".now").wait_for(state="hidden")
+
+
+async def test_a_failed_attempt_is_folded_with_its_text() -> None:
+    failed: list[Any] = [
+        Start("m", "1"),
+        TextDelta("Half an ans"),
+        Failed(ErrorCode.CONNECTION_FAILED, "Cut off.", retryable=True),
+    ]
+    async for site in site_of(Agent(ScriptedModel([failed, "Whole."]))):
+        await site.window.send("hello")
+        await site.window.answered("Whole.")
+        await site.window.sees("Retried once: Cut off.")
+        assert not await site.page.get_by_text("Half an ans").is_visible()
+
+
+async def test_a_selection_in_an_answer_survives_its_growth_and_its_end(gate: Gate) -> None:
+    code = "\n".join(f"line_{number} = {number}" for number in range(80))
+    async for site in site_of(Agent(GatedModel(gate, [f"Look:\n\n```python\n{code}\n{GATE}\n```\n\nThe end."]))):
+        await site.window.send("go")
+        await site.window.sees("line_79")
+        await site.page.evaluate("""() => {
+          const text = document.querySelector(".answer pre code").firstChild;
+          getSelection().setBaseAndExtent(text, 0, text, 6);
+          window.code = text;
+        }""")
+        gate.open()
+        await site.window.answered("The end.")
+        await site.window.has(0, ".answer *")
+        assert await site.page.evaluate("getSelection().toString()") == "line_0"
+        assert await site.page.evaluate("window.code.isConnected && window.code.data.includes('line_79')")
+        assert await site.page.evaluate("CSS.highlights.get('code-n').size") > 50
+
+
+async def test_a_session_is_renamed_exported_and_deleted_with_undo(site: Site) -> None:
+    page = site.page
+    await site.window.send("hello")
+    await site.window.answered("You said: hello")
+    await page.locator(".title").click()
+    await page.get_by_label("Title").fill("Another name")
+    await page.keyboard.press("Enter")
+    await site.window.sees("Another name", "session-list")
+    await page.get_by_role("button", name="More about this session").click()
+    async with page.expect_download() as download:
+        await page.get_by_text("Export as a page").click()
+    assert (await download.value).suggested_filename == "session.html"
+    for is_undone in (True, False):
+        await page.get_by_role("button", name="More about this session").click()
+        await page.locator(".pop").get_by_text("Delete").click()
+        await page.locator("session-list .row").wait_for(state="detached")
+        if is_undone:
+            await page.get_by_role("button", name="Undo").click()
+            await site.window.sees("You said: hello")
+    await page.locator(".toast").wait_for(state="detached")
+    assert (await site.client.get("/sessions"))["items"] == []
+
+
+async def test_an_answer_is_copied_and_regenerated_on_a_branch(site: Site) -> None:
+    page = site.page
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await site.window.send("raw *one* two")
+    await site.window.answered("one two")
+    await page.locator(".said").hover()
+    await page.get_by_role("button", name="Copy answer").click()
+    await page.locator("[title=Copied]").wait_for()
+    assert await page.evaluate("navigator.clipboard.readText()") == "*one* two"
+    await page.get_by_role("button", name="Regenerate").click()
+    await site.window.sees("2 / 2")
+    await site.window.answered("one two")
+    await page.get_by_role("button", name="Open the request").click()
+    await site.window.sees("As it was sent.", "run-inspector")
+
+
+async def test_what_is_behind_a_drawer_cannot_be_reached(site: Site) -> None:
+    page = site.page
+    await site.window.send("hello")
+    await site.window.answered("You said: hello")
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.get_by_role("button", name="Sessions").click()
+    assert await page.evaluate("document.querySelector('main').inert")
+    await page.keyboard.press("Escape")
+    assert not await page.evaluate("document.querySelector('main').inert")
+    assert await page.evaluate("document.activeElement.ariaLabel") == "Sessions"
+    box = await page.locator(".title").bounding_box()
+    assert box["width"] > 60, "the title gives way last"
+
+
+async def test_sessions_are_searched_with_the_words_marked_and_pinned(site: Site) -> None:
+    await site.client.post("/sessions/a/runs", text="about umbrellas and rain")
+    await state_is(site.client, "a", "idle")
+    page = site.page
+    await page.locator("session-list input").fill("umbrellas")
+    await page.locator("session-list mark", has_text="umbrellas").first.wait_for()
+    await site.check()
+    await page.locator("session-list input").fill("nothing like it")
+    await site.window.sees("Nothing found.", "session-list")
+    await page.locator("session-list input").fill("")
+    await page.locator("session-list .row").click()
+    await page.get_by_role("button", name="More about this session").click()
+    await page.get_by_text("Pin", exact=True).click()
+    await site.window.sees("Pinned", "session-list")
