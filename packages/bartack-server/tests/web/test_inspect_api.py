@@ -107,7 +107,7 @@ async def test_entries_have_the_html_of_their_texts_if_asked_for(client: Client)
     page = await client.get("/sessions/s/entries", limit=200, html=1)
     answer = next(entry for entry in page["items"] if entry.get("html") and entry["payload"]["role"] == "assistant")
     assert answer["html"][0][0].startswith("<p>First one thing, then <strong>another")
-    assert answer["html"][1] == ["<p>Thought about hard.</p>\n"]
+    assert answer["html"][1] == ["<p>Thought about hard.</p>"]
 
 
 async def test_the_last_entries_come_first_page_by_page(client: Client) -> None:

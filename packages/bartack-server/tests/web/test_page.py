@@ -287,7 +287,7 @@ async def test_sessions_are_listed_and_found_and_reopened(site: Site) -> None:
         await page.keyboard.press("/")
         await page.keyboard.type("bicycles")
         await page.locator("session-list a", has_text="umbrellas").wait_for(state="detached")
-        await page.locator("session-list a", has_text="bicycles").click()
+        await page.locator("session-list a.row", has_text="bicycles").click()
         await window.sees("You said: about bicycles")
         await page.reload()
         await window.sees("You said: about bicycles")
@@ -374,7 +374,7 @@ async def test_another_model_is_chosen_by_its_name(gate: Gate) -> None:
         await Site(client, application.access).enter(window)
         await window.send("first")
         await window.sees("You said: first")
-        await page.get_by_role("button", name="Model").click()
+        await page.get_by_title("Model of the next answer").click()
         await page.locator(".pop .opt", has_text="other").click()
         await window.sees("ollama:other", "[role=log]")
         assert await page.locator(".top .model-name").inner_text() == "other"

@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bartack.nouns.entries import ApprovalDecided, ApprovalRequired, Custom, Entry, RunEnded, RunStarted, StreamFailed
+from bartack.nouns.entries import (
+    ApprovalDecided,
+    ApprovalRequired,
+    Custom,
+    Entry,
+    RunEnded,
+    RunStarted,
+    StreamFailed,
+    ToolStarted,
+)
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Meta, assistant, system, user
 from bartack.nouns.parts import Image, Text, Thinking
@@ -250,3 +259,15 @@ def test_a_question_that_was_never_answered_is_left_out_once_the_call_has_ended(
     assert open_message["parts"][-2]["approval"] == {"id": approval_id(asked)}
     (_, ended) = ui_messages(session(*facts, result("c1"), END), version)
     assert "approval" not in ended["parts"][-2]
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_a_call_whose_arguments_were_changed_is_answered_until_it_ends(version: Version) -> None:
+    """The SDK refuses to load a call with an approval that is only complete."""
+    asked = ApprovalRequired(tool_call_id="c1", tool_name="look", arguments={"at": "sky"})
+    changed = ApprovalDecided(tool_call_id="c1", decision="modify_args", arguments={"at": "sea"})
+    started = ToolStarted(tool_call_id="c1", tool_name="look", arguments={"at": "sea"})
+    (_, message) = ui_messages(session(RunStarted(), user("Go"), answer(CALL), asked, changed, started), version)
+    part = next(part for part in message["parts"] if "approval" in part)
+    assert part["state"] == "approval-responded"
+    assert part["input"] == {"at": "sea"}

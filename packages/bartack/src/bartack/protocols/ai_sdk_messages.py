@@ -301,11 +301,16 @@ class _Group:
 
 
 def _valid_part(part: Chunk) -> Chunk:
-    """The part without an approval that was never given, if the call has an outcome nevertheless.
+    """The part as a client accepts it in a message that it loads; its own message is less strict.
 
-    A client keeps such an approval in its own message, and refuses it in one that it loads.
+    An approval that was never given is left out if the call has an outcome nevertheless. A call whose arguments were
+    changed by its approval is answered, not only complete.
     """
-    has_outcome = part.get("state") in ("output-available", "output-error")
-    if has_outcome and not part.get("approval", {}).get("approved"):
+    state, approval = part.get("state"), part.get("approval")
+    if approval is None:
+        return part
+    if state == "input-available":
+        return {**part, "state": "approval-responded"}
+    if state in ("output-available", "output-error") and not approval.get("approved"):
         return {name: value for name, value in part.items() if name != "approval"}
     return part
