@@ -374,7 +374,7 @@ async def test_another_model_is_chosen_by_its_name(gate: Gate) -> None:
         await Site(client, application.access).enter(window)
         await window.send("first")
         await window.sees("You said: first")
-        await page.get_by_title("Model of the next answer").click()
+        await page.locator(".top").get_by_title("Model of the next answer").click()
         await page.locator(".pop .opt", has_text="other").click()
         await window.sees("ollama:other", "[role=log]")
         assert await page.locator(".top .model-name").inner_text() == "other"
