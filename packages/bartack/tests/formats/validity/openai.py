@@ -28,7 +28,7 @@ def chat_faults(body: Json, provider: str) -> Iterator[str]:
     if provider not in LENIENT:
         yield from _chat_pairs(messages)
     if provider in ("mistral", "perplexity"):
-        yield from _strict_order([message.get("role") for message in messages], messages[-1:])
+        yield from _strict_order([message.get("role") for message in messages], messages[-1:], provider)
     if provider == "perplexity":
         yield from _alternation([message.get("role") for message in messages])
     if "tools" in body and not body["tools"] and provider not in LENIENT:
@@ -134,9 +134,9 @@ def _chat_pairs(messages: list[Json]) -> Iterator[str]:
     yield from twice(call_ids, "tool call ids")
 
 
-def _strict_order(roles: list[Any], last: list[Json]) -> Iterator[str]:
+def _strict_order(roles: list[Any], last: list[Json], provider: str) -> Iterator[str]:
     for before, role in pairwise(roles):
-        if before == "tool" and role in ("user", "system"):
+        if before == "tool" and role == "user" and provider != "mistral":
             yield f"Unexpected role {role!r} after role 'tool'"
         if role == "system" and before != "system":
             yield f"Unexpected role 'system' after role {before!r}"

@@ -16,8 +16,8 @@ from bartack.tools.mcp.config import (
     server_name,
     with_settings,
 )
-from bartack.tools.mcp.content import plain_text, redacted, visible_prose
 from bartack.tools.mcp.definitions import tool_name
+from bartack.tools.mcp.text import plain_text, redacted, visible_prose
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 VALID_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -19,7 +19,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from bartack.nouns.errors import BartackError
 from bartack.tools.mcp.config import ServerFailure
-from bartack.tools.mcp.content import plain_text, redacted
+from bartack.tools.mcp.text import plain_text, redacted
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # a private name for a pair of streams

@@ -1,15 +1,13 @@
 """What a server returned -> parts of a conversation: text, images, files, links and structured content.
 
-Nothing in it is trusted: text loses its terminal control and the values of secrets that the server was given, data must
-be valid base64, a type is read from the data where that is possible, and a URL of a server is never fetched or passed
-on to a provider to fetch.
+Nothing in it is trusted: text loses its terminal control, data must be valid base64, a type is read from the data where
+that is possible, and a URL of a server is never fetched or passed on to a provider to fetch.
 """
 
 import base64
 import binascii
 import re
-import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from mcp import types
@@ -17,10 +15,10 @@ from msgspec import json as msgspec_json
 
 from bartack.nouns.messages import Message, assistant, user
 from bartack.nouns.parts import STRUCTURED, ContentPart, FileRef, Image, Text
-from bartack.nouns.terminal_control import without_terminal_control
-from bartack.tools.output import ToolOutput, image_type, valid_object, valid_text
+from bartack.tools.mcp.text import plain_text
+from bartack.tools.output import ToolOutput, image_type, valid_object
 
-__all__ = ["output_of", "plain_text", "prompt_messages", "redacted", "resource_parts", "visible_prose"]
+__all__ = ["output_of", "prompt_messages", "resource_parts"]
 
 _MAX_STRUCTURED_CHARS = 200_000  # kept next to the text; about 50,000 tokens if it were sent
 _NAME = re.compile(r"[^\w.-]+")
@@ -99,28 +97,3 @@ def _data_part(encoded: str, mime_type: str | None, name: str) -> ContentPart:
         return Image(media_type, data=data)
     kind = plain_text(mime_type) if mime_type else "application/octet-stream"
     return FileRef(name, data=data, mime_type=kind, size=len(data))
-
-
-_MIN_SECRET = 6  # shorter values, such as "1" or "true", occur everywhere
-
-
-def plain_text(text: str) -> str:
-    """The text of a result, without terminal control. What a terminal shows is also cleaned when it is printed; this
-    keeps control characters out of the session and of other windows."""
-    return without_terminal_control(valid_text(text))
-
-
-def visible_prose(text: str) -> str:
-    """A description for a model, without anything that a person who reads it would not see."""
-    text = plain_text(text)
-    if text.isprintable():
-        return text
-    return "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) not in {"Cf", "Co", "Cn"})
-
-
-def redacted(text: str, secrets: Mapping[str, str]) -> str:
-    """The text with the names of variables and headers in place of their values."""
-    for name, value in sorted(secrets.items(), key=lambda item: -len(item[1])):
-        if len(value) >= _MIN_SECRET:
-            text = text.replace(value, f"${{{name}}}")
-    return text

@@ -24,8 +24,8 @@ from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart
 from bartack.tools.definition import MAX_OUTPUT_CHARS, ToolDefinition
 from bartack.tools.mcp.config import SESSION_EXPIRED, ServerConfig, ServerFailure, StdioServer, tool_prefix
-from bartack.tools.mcp.content import plain_text, visible_prose
 from bartack.tools.mcp.known_tools import KnownTools
+from bartack.tools.mcp.text import plain_text, visible_prose
 from bartack.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
