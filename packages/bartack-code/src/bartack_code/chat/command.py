@@ -316,8 +316,8 @@ async def _new_conversation(
     hook_runner = HookRunner(hooks, directory, report)
 
     def own_tools() -> list[ToolDefinition]:
-        """Skills and sub-agents, which a small demo model cannot handle."""
-        if not setup.files or demo_notice(setup.model) is not None:
+        """Skills and sub-agents. A small demo model cannot handle them; a folder that is not trusted has none."""
+        if not setup.files or setup.is_read_only or demo_notice(setup.model) is not None:
             return []
         return extension_tools(
             extensions,

@@ -6,6 +6,7 @@ accessible is decided here, as in `LocalRuntime`.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -116,7 +117,7 @@ class EditorRuntime(LocalRuntime):
         directory, timeout_ms = self._path(operation.directory), self.timeout_ms(operation)
         (program, *arguments), variables = self.command_words(operation, directory)
         is_confined = self.sandbox is not None and not operation.unsandboxed
-        terminal = await self._editor.create_terminal(
+        creation = self._editor.create_terminal(
             session_id=self._session_id,
             command=program,
             args=arguments,
@@ -125,6 +126,14 @@ class EditorRuntime(LocalRuntime):
             env=[EnvVariable(name=name, value=value) for name, value in variables.items()] if is_confined else None,
             output_byte_limit=_MAX_OUTPUT_BYTES,
         )
+        creating = asyncio.ensure_future(creation)
+        try:
+            terminal = await asyncio.shield(creating)
+        except asyncio.CancelledError:  # the editor may create it nevertheless, and nobody else knows its id
+            with suppress(RequestError):
+                created = await creating
+                await self._editor.release_terminal(session_id=self._session_id, terminal_id=created.terminal_id)
+            raise
         ids = {"session_id": self._session_id, "terminal_id": terminal.terminal_id}
         code, is_late = 0, False
         try:

@@ -42,6 +42,8 @@ LIBRARY_PACKAGES: Mapping[str, str] = {
     "uvicorn": "bartack-server",
     "httptools": "bartack-server",
     "nh3": "bartack-server",
+    "latex2mathml": "bartack-server",
+    "mdit_py_plugins": "bartack-server",
     "pygments": "bartack-server",
     "bartack_code": "bartack-code",
     "prompt_toolkit": "bartack-code",
