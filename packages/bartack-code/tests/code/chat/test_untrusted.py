@@ -10,7 +10,7 @@ from tests.code.chat.terminal import is_asking, needs_tmux
 
 pytestmark = needs_tmux
 
-READING_TOOLS = {"read_file", "list_files", "search_files"}
+READING_TOOLS = {"read_file", "list_files", "search_files", "fetch"}  # fetch reads pages, and asks for each
 
 
 def tool_names(stage: Scene) -> set[str]:
