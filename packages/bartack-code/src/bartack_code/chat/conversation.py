@@ -40,7 +40,6 @@ from bartack.store import SessionStore
 from bartack.store.foreign import ForeignSession, adopt, find_foreign
 from bartack_code.chat.approvals import ApprovalQueue, Approvals
 from bartack_code.chat.keyboard import Keyboard
-from bartack_code.chat.own_command import run_own_command
 from bartack_code.chat.page import PageServer
 from bartack_code.chat.steering import Steering
 from bartack_code.terminal.live_area import CapturedOutput
@@ -334,6 +333,8 @@ class Conversation:
 
     async def run_command(self, command: str) -> None:
         """Run the user's own command in a terminal of its own, and keep its output for the next message."""
+        from bartack_code.chat.own_command import run_own_command  # noqa: PLC0415 - needs POSIX
+
         stop = threading.Event()
         self.console.file.flush()
         work = partial(
