@@ -80,7 +80,9 @@ async def test_a_detached_run_pauses_for_approval_and_is_continued_by_the_worker
         while (report := await workers(folder))["outcomes"] != {"paused": 1}:
             assert worker.returncode is None
         assert [worker_row["agents"] for worker_row in report["workers"]] == [["bartack"]]
-        status, _, err = await bartack(folder, "sessions", "approve", "s")
+        _, shown, _ = await bartack(folder, "sessions", "show", "s", "--json")
+        (question,) = json.loads(shown)["questions"]
+        status, _, err = await bartack(folder, "sessions", "approve", "s", "--question", question["questionDigest"])
         assert status == 0, err
         while (await workers(folder))["outcomes"] != {"paused": 1, "completed": 1}:
             assert worker.returncode is None
