@@ -321,8 +321,8 @@ def as_messages(*prompt: Prompt) -> list[Message]:
     content: list[str | ContentPart] = []
     for piece in (*prompt, None):
         if piece is not None and not isinstance(piece, Message):
-            if isinstance(piece, list | dict):
-                raise _foreign_prompt_error()
+            if not isinstance(piece, str | ContentPart):
+                raise _foreign_prompt_error(piece)
             content.append(piece)
             continue
         if content:
@@ -338,11 +338,13 @@ def as_messages(*prompt: Prompt) -> list[Message]:
     return messages
 
 
-def _foreign_prompt_error() -> ConfigError:
-    text = (
-        "A prompt consists of strings, parts and messages, not of dictionaries or lists. "
-        "Read messages in a provider's format with bartack.formats.read_request, and pass earlier ones as history=..."
-    )
+def _foreign_prompt_error(piece: object) -> ConfigError:
+    text = f"A prompt consists of strings, parts and messages, not of {type(piece).__name__}."
+    if isinstance(piece, dict | list):
+        text += (
+            " Read messages in a provider's format with bartack.formats.read_request, and pass earlier ones as "
+            "history=..."
+        )
     return ConfigError(text, path="$.prompt")
 
 
