@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from bartack.agent.approvals import LiveApprover
 from bartack.agent.channel import EventChannel
 from bartack.agent.loop import Loop
+from bartack.agent.output import output_call, output_text
 from bartack.agent.run_context import Inbox, RunContext, RunOutcome
 from bartack.agent.run_log import complete, start
 from bartack.events import Event, Output, RunResult, Snapshot
@@ -211,14 +212,14 @@ class Run(Generic[Output]):
             return None
         message, type = self.snapshot(), self._loop.context.settings.output.type
         if message is not None:
-            return message.text if type is None else type.partial(message.text)
+            return message.text if type is None else type.partial(output_text(message))
         answer = self._loop.answer
-        if answer is None or answer.tool_calls:
+        if answer is None or (answer.tool_calls and output_call(answer) is None):
             return None
         try:
-            return answer.text if type is None else type.plain(answer.text)
+            return answer.text if type is None else type.plain(output_text(answer))
         except PartValidationError:  # the answer was cut off, or is no JSON
-            return None if type is None else type.partial(answer.text)
+            return None if type is None else type.partial(output_text(answer))
 
     def _snapshot_event(self) -> Snapshot | None:
         message = self.snapshot()
