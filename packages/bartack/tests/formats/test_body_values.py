@@ -51,7 +51,9 @@ def test_null_is_the_absence_of_a_field_of_gemini() -> None:
         assert read_request("gemini-generate", nothing, model_id="m").messages == (user("Hi"),)
 
 
-def test_the_fields_of_nova_cannot_replace_the_conversation_either() -> None:
-    config = ModelConfig("us.amazon.nova-lite-v1:0", extra={"additionalModelRequestFields": {"messages": []}})
+@pytest.mark.parametrize("format", ["bedrock-invoke", "bedrock-converse"])
+@pytest.mark.parametrize("field", ["messages", "system"])
+def test_the_fields_of_a_model_on_bedrock_cannot_replace_the_conversation_either(format: str, field: str) -> None:
+    config = ModelConfig("us.amazon.nova-lite-v1:0", extra={"additionalModelRequestFields": {field: []}})
     with pytest.raises(PartValidationError):
-        encode("bedrock-invoke", ModelRequest((user("Hi"),), config=config))
+        encode(format, ModelRequest((user("Hi"),), config=config))
