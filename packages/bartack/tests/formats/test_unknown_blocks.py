@@ -140,6 +140,7 @@ def gemini_stream(*parts: Json, **metadata: Any) -> list[Json]:
         {"text": "", "thoughtSignature": "s", "partMetadata": {"a": 1}},
         {"text": "Hm", "thought": True, "partMetadata": {"a": 1}},
         {"inlineData": {"mimeType": "image/png", "data": "aGk="}, "thoughtSignature": "s", "videoMetadata": {"fps": 1}},
+        {"inlineData": {"mimeType": "image/png", "data": "aGk="}, "newField": {"a": 1}},
     ],
 )
 def test_parts_of_gemini(part: Json) -> None:
@@ -154,9 +155,13 @@ def test_an_answer_of_one_unknown_part_goes_back() -> None:
 
 
 def test_fields_beside_a_call_of_gemini_go_back() -> None:
-    part = {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "s", "partMetadata": {"a": 1}}
+    call = {"name": "f", "args": {}, "newField": {"b": 2}}
+    part = {"functionCall": call, "thoughtSignature": "s", "partMetadata": {"a": 1}, "newField": 1}
     encoded = sent_back("gemini-generate", gemini_stream(part), "gemini-3-pro")
     assert encoded.body["contents"][1]["parts"] == [part]
+    contents = [{"role": "user", "parts": [{"text": "Hi"}]}, {"role": "model", "parts": [part]}]
+    read = read_request("gemini-generate", {"contents": contents}, model_id="gemini-3-pro")
+    assert encode("gemini-generate", read).body["contents"][1]["parts"] == [part]
 
 
 def test_parts_of_a_gemini_stream_that_are_too_deep_end_it() -> None:

@@ -301,6 +301,13 @@ def test_a_stop_with_function_calls_is_tool_calls() -> None:
     assert message.meta.finish_reason == "tool_calls"
 
 
+def test_a_field_beside_a_call_that_is_not_utf8_is_left_out() -> None:
+    part = {"functionCall": {"name": "f", "args": {}}, "newField": "?"}
+    body = f"data: {json.dumps(chunk(part, finishReason='STOP'))}\n\n".encode().replace(b"?", b"\xff")
+    message = assembler_of(decoded(GeminiGenerate(), body)).build_final_message()
+    assert message.parts == (ToolCall("local-1", "f", {}),)
+
+
 def test_arguments_that_are_not_utf8_end_the_stream() -> None:
     body = json.dumps(chunk({"functionCall": {"name": "f", "args": {"a": "?"}}})).encode().replace(b"?", b"\xff")
     end = decoded(GeminiGenerate(framing="lines"), body + b"\n")[-1]

@@ -9,11 +9,13 @@ from typing import Any, TypedDict
 import msgspec
 
 from bartack.formats.body_values import text_of
+from bartack.formats.decoder import UNREADABLE
 from bartack.formats.gemini import gemini_usage
 from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.parts import ToolContent
 
 __all__ = [
+    "CALL_FIELDS",
     "CALL_RESULTS",
     "FINISH",
     "TEXT_METADATA",
@@ -27,6 +29,7 @@ __all__ = [
     "Part",
     "is_failure",
     "readable_result",
+    "unknown_fields",
     "usage_of",
 ]
 
@@ -97,6 +100,9 @@ class FunctionCall(msgspec.Struct, gc=False, rename="camel"):
     will_continue: bool | None = None
 
 
+CALL_FIELDS = frozenset(FunctionCall.__struct_encode_fields__)
+
+
 class Part(msgspec.Struct, gc=False, rename="camel"):
     text: str | None = None
     thought: bool | None = None
@@ -146,6 +152,49 @@ class Chunk(msgspec.Struct, gc=False, rename="camel"):
     response_id: str | None = None
     prompt_feedback: _Feedback | None = None
     error: Any = None
+
+
+class _RawContent(msgspec.Struct):
+    parts: list[dict[str, msgspec.Raw]] | None = None
+
+
+class _RawCandidate(msgspec.Struct):
+    content: _RawContent | None = None
+
+
+class _RawChunk(msgspec.Struct):
+    candidates: list[_RawCandidate]
+
+
+_RAW_CHUNK = msgspec.json.Decoder(_RawChunk)
+_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def unknown_fields(data: bytes, candidate: int, part: int) -> dict[str, Any]:
+    """The fields of a part that `Part` does not declare, and under ``functionCall`` those that a call does not.
+
+    Only these are decoded: arguments of a call may be nested more deeply than can be read here. What is not UTF-8 could
+    not be stored, and is left out.
+    """
+    try:
+        content = _RAW_CHUNK.decode(data).candidates[candidate].content
+        assert content is not None  # it has this part
+        assert content.parts is not None
+        whole = content.parts[part]
+        call = _RAW_FIELDS.decode(whole.get("functionCall") or b"{}")
+        beyond = {name: value for name, value in call.items() if name not in CALL_FIELDS}
+        return {
+            **{
+                name: msgspec.json.decode(value)
+                for name, value in whole.items()
+                if name not in Part.__struct_encode_fields__
+            },
+            **(
+                {"functionCall": {name: msgspec.json.decode(value) for name, value in beyond.items()}} if beyond else {}
+            ),
+        }
+    except UNREADABLE:
+        return {}
 
 
 def usage_of(counts: GeminiCounts) -> Usage:

@@ -16,6 +16,8 @@ How Gemini's parts become ours (the cases named here are in recordings/gemini-ge
 - A part of an unknown kind is an empty text that carries it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import msgspec
@@ -37,6 +39,7 @@ from bartack.formats.gemini_generate.chunks import (
     Part,
     is_failure,
     readable_result,
+    unknown_fields,
     usage_of,
 )
 from bartack.formats.gemini_generate.streamed_arguments import OutOfOrder, StreamedArguments
@@ -127,7 +130,7 @@ class GeminiGenerate(Decoder):
                     known = any(getattr(part, field) is not None for field in _CONTENT)
                     whole = {} if known else self.plain_json(frame)["candidates"][place]["content"]["parts"][index]
                     if whole.keys() <= _FIELDS:
-                        self._read_part(part)
+                        self._read_part(part, unknown_fields(frame.data, place, index) if known else {})
                     else:
                         self._carry(whole)
                 elif part.thought or part.thought_signature is not None or part.part_metadata is not None:
@@ -142,8 +145,9 @@ class GeminiGenerate(Decoder):
 
     # -- text and thoughts
 
-    def _read_part(self, part: Part) -> None:
-        fields = _fields_of(part)
+    def _read_part(self, part: Part, unknown: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Read a part. `unknown` has the fields beside its content that `Part` does not declare."""
+        fields = {**_fields_of(part), **unknown}
         if fields and not self._pending.can_keep(fields):
             return
         if part.function_call is not None:

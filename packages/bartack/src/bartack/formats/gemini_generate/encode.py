@@ -159,7 +159,8 @@ class _History:
         if call.raw_args_text is not None:
             self._losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
         function = {"name": call.tool_name, "args": call.arguments}
-        part = {"functionCall": function if call_id is None else {"id": call_id, **function}, **_part_fields(data)}
+        function = function if call_id is None else {"id": call_id, **function}
+        part = _with_fields({"functionCall": function}, _part_fields(data))
         if is_first and self._is_gemini_3:
             part.setdefault("thoughtSignature", _NO_SIGNATURE)
         return part

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bartack.formats.body_values import bytes_at, object_at, text_at
 from bartack.formats.extra_fields import labelled
 from bartack.formats.gemini import URL_SAFE, media_tool
-from bartack.formats.gemini_generate.chunks import CALL_RESULTS, GeminiKeys, is_failure, readable_result
+from bartack.formats.gemini_generate.chunks import CALL_FIELDS, CALL_RESULTS, GeminiKeys, is_failure, readable_result
 from bartack.formats.gemini_generate.settings import fields_at, items_at, read_choice, read_settings, read_tools
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
@@ -235,7 +235,9 @@ class _History:
         call_id = self._new_id(given_id)
         self._unanswered.append((call_id, name, given_id))
         arguments = object_at(value.get("args") or {}, f"{path}.args")
-        data = fields if given_id is None else {GeminiKeys.GEMINI_ID: given_id, **fields}
+        inner = {key: item for key, item in value.items() if key not in CALL_FIELDS}
+        data = {**({} if given_id is None else {GeminiKeys.GEMINI_ID: given_id}), **fields}
+        data |= {"functionCall": inner} if inner else {}
         return ToolCall(call_id, name, arguments, continuation=self._continuation(data))
 
     def _read_generated(self, path: str, kind: str, value: Json, fields: Json) -> ToolCall:
