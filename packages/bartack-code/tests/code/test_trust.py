@@ -43,6 +43,19 @@ def test_trust_in_the_home_of_the_user_does_not_cover_what_is_cloned_below_it(
     assert not is_trusted(home / "clone")
 
 
+def test_trust_does_not_cover_a_repository_that_is_cloned_below_it(tmp_path: Path) -> None:
+    clone = repository(tmp_path / "project" / "clones" / "evil")
+    (clone / "sub").mkdir()
+    trust(tmp_path / "project")
+    assert is_trusted(tmp_path / "project" / "clones")
+    assert not is_trusted(clone)
+    assert not is_trusted(clone / "sub")
+    configure(clone, "core.fsmonitor", "./evil")
+    assert programs_of(clone) == ("core.fsmonitor",)
+    trust(clone)
+    assert is_trusted(clone / "sub")
+
+
 def test_an_invalid_list_trusts_nothing_and_a_folder_in_its_place_is_an_error(tmp_path: Path) -> None:
     trust_file().parent.mkdir()
     trust_file().write_text("[")

@@ -5,7 +5,8 @@ A cloned repository is written by others, and its instructions reach the model b
 unpacked archive may bring the configuration of a repository along, too, in which git finds programs to run. So the user
 is asked once for a folder that has either. Until then, nothing of it is used, and tools only read. The list is in the
 user's configuration folder, where no repository can add itself. Trust covers the folders below, as the instructions do,
-except that trust in the user's home covers only the files there: most of what is cloned and unpacked is below it.
+up to the next repository, which others may have written. Trust in the user's home covers only the files there: most of
+what is unpacked is below it.
 """
 
 import os
@@ -119,10 +120,14 @@ def trust_file() -> Path:
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether the user trusts this folder, or one above it."""
-    trusted, folder, home = read_file(trust_file()), folder.resolve(), Path.home().resolve()
-    above = (parent for parent in folder.parents if not home.is_relative_to(parent))
-    return any(trusted.get(str(covering)) is True for covering in (folder, *above))
+    """Whether the user trusts this folder, or one above it in the same repository."""
+    trusted, home = read_file(trust_file()), Path.home().resolve()
+    covering = folder.resolve()
+    while trusted.get(str(covering)) is not True:
+        if os.path.lexists(covering / ".git") or home.is_relative_to(covering.parent):
+            return False
+        covering = covering.parent
+    return True
 
 
 def trust(folder: Path) -> None:

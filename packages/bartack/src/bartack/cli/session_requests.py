@@ -12,7 +12,6 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
-from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +21,7 @@ from bartack.app.errors import with_hint
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import configured_store
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_models
-from bartack.cli.output import print_json
+from bartack.cli.output import print_json, show_by_windows
 from bartack.cli.store_access import with_session
 from bartack.display.question_text import question_text
 from bartack.nouns.entries import ApprovalRequired, Entry, ToolStarted
@@ -32,8 +31,6 @@ from bartack.nouns.parts import ToolResult
 from bartack.nouns.wire import dump
 from bartack.session.decisions import Decision, question_digest
 from bartack.store import SessionStore, requests
-
-_CONTINUED = "  ... "
 
 Request = Callable[[SessionStore, str], Awaitable[Entry]]  # called with the open store and the id of the session
 
@@ -211,29 +208,10 @@ def _approved_digest(asked: ApprovalRequired) -> str:
             "cannot show the question without a terminal; pass --question with the digest that 'bartack sessions show' "
             "prints"
         )
-    _show_by_windows(question_text(asked))
+    show_by_windows(question_text(asked))
     if not typer.confirm("Approve?", err=True):
         raise typer.Exit(1)
     return question_digest(asked)
-
-
-def _show_by_windows(text: str) -> None:
-    """Print a text so that none of it leaves the window before the user has asked for more."""
-    columns, rows = get_terminal_size()
-    lines = [piece for line in text.split("\n") for piece in _folded(line, columns)]
-    step = max(rows - 2, 1)  # a line for the note, and one for what is typed
-    for start in range(0, len(lines), step):
-        typer.echo("\n".join(lines[start : start + step]), err=True)
-        if start + step < len(lines):
-            note = f"[{start + step:,} of {len(lines):,} lines in this window; Enter shows more]"
-            typer.prompt(note, default="", show_default=False, prompt_suffix=" ", err=True)
-
-
-def _folded(line: str, columns: int) -> list[str]:
-    """The line as the window will show it, with a mark where it continues: what the model wrote begins no line."""
-    columns = columns if line.isascii() else columns // 2  # a sign may be two columns wide
-    step = max(columns - len(_CONTINUED), 1)
-    return [line[:columns], *(_CONTINUED + line[at : at + step] for at in range(columns, len(line), step))]
 
 
 async def _decide(store: SessionStore, session: str, call: str | None, verdict: Decision) -> Entry:
