@@ -75,7 +75,14 @@ class SqliteStore(TableStore):
             else:
                 make_folder(path.parent)
                 refuse_network(path, path.parent)
-                self._writer = Writer(path, self._connect, wait_s=wait_s, limit=self.group_limit, guarded=self.guarded)
+                self._writer = Writer(
+                    path,
+                    self._connect,
+                    synchronous=synchronous,
+                    wait_s=wait_s,
+                    limit=self.group_limit,
+                    guarded=self.guarded,
+                )
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="bartack-sqlite-reader")
 
     @classmethod
@@ -154,10 +161,10 @@ class SqliteStore(TableStore):
         connection.pragma("query_only", "ON")
         return connection
 
-    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
+    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False, must_sync: bool = True) -> Awaitable[T]:
         if self._writer is None:
             raise StoreError(f"{self.path} was opened read-only.")
-        return self._writer.run(work, is_long=is_long)
+        return self._writer.run(work, is_long=is_long, must_sync=must_sync)
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> Inspection:
         """As in every store. With `repair`, a database that was rolled back is accepted as it is."""
