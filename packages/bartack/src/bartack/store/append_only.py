@@ -317,11 +317,12 @@ class TableStore(AppendOnlyStore):
     """The common half of the stores that run their work in this process: all but PostgreSQL."""
 
     @abstractmethod
-    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False, must_sync: bool = True) -> Awaitable[T]:
-        """The result of `work`; when this returns, what it stored is durable. Long work has no time limit.
+    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
+        """The result of `work`; when this returns, what it stored is durable. Long work has no time limit."""
 
-        Without `must_sync` a power loss may undo it, until something else is stored that must survive one.
-        """
+    def _write_lease(self, work: Callable[[Tables], T]) -> Awaitable[T]:
+        """The same for a lease, which a power loss may undo: it ends every process that could hold one."""
+        return self._write(work)
 
     def _moment(self) -> Moment:
         return Moment(self.environment.now(), self.environment.boot_s())
@@ -339,7 +340,7 @@ class TableStore(AppendOnlyStore):
                 tables.set_lease(lease)
             return lease
 
-        return await self._write(work, must_sync=False)  # a power loss ends all that could hold the lease
+        return await self._write_lease(work)
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> Inspection:
         inspection = await super().inspect(session_id, repair=repair)

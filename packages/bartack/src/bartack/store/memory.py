@@ -423,8 +423,8 @@ class MemoryStore(TableStore):
     async def _read(self, work: Callable[[Tables], T]) -> T:
         return work(self._logs)
 
-    async def _write(self, work: Callable[[Tables], T], *, is_long: bool = False, must_sync: bool = True) -> T:
-        del is_long, must_sync
+    async def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> T:
+        del is_long
         return work(self._logs)
 
     async def close(self) -> None:

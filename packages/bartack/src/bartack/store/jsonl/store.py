@@ -119,8 +119,7 @@ class JsonlStore(TableStore):
 
     # -- the writer
 
-    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False, must_sync: bool = True) -> Awaitable[T]:
-        del must_sync  # the lease is part of a state, which is never synced
+    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
         if self._is_read_only:
             raise StoreError(f"{self.path} was opened read-only.")
         return self._writer.submit(lambda: work(self._logs), inf if is_long else self._wait_s)

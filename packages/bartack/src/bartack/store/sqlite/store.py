@@ -161,10 +161,16 @@ class SqliteStore(TableStore):
         connection.pragma("query_only", "ON")
         return connection
 
-    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False, must_sync: bool = True) -> Awaitable[T]:
+    def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
+        return self._open_writer().run(work, is_long=is_long)
+
+    def _write_lease(self, work: Callable[[Tables], T]) -> Awaitable[T]:
+        return self._open_writer().run(work, must_sync=False)
+
+    def _open_writer(self) -> Writer:
         if self._writer is None:
             raise StoreError(f"{self.path} was opened read-only.")
-        return self._writer.run(work, is_long=is_long, must_sync=must_sync)
+        return self._writer
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> Inspection:
         """As in every store. With `repair`, a database that was rolled back is accepted as it is."""
@@ -188,9 +194,7 @@ class SqliteStore(TableStore):
     async def erase_deleted(self) -> None:
         """Rewrite the file without the remains of what was deleted. This takes as long as the store is large."""
         self.check_usable()
-        if self._writer is None:
-            raise StoreError(f"{self.path} was opened read-only.")
-        await self._writer.rewrite()
+        await self._open_writer().rewrite()
 
     async def backup(self, target: Path, report: Report = ignore_progress) -> None:
         """Copy the store to a new file, as it is at one moment, without blocking appends; raises `StoreError`.
