@@ -3,12 +3,16 @@
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from bartack import MemoryStore, ScriptedModel, ToolCall, assistant
-from bartack.nouns.deltas import Failed
+from bartack import MemoryStore, Message, ScriptedModel, Text, Thinking, ToolCall, assistant
+from bartack.formats import writer
+from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Meta
 from bartack.testing import fault_server
 from bartack.testing.event_writers import EVENT_WRITERS
 from bartack_server.gateway.keys import revoke_key
@@ -167,6 +171,41 @@ async def test_bytes_pass_through_between_equal_formats(format: str) -> None:
         assert received.headers["anthropic-beta"] == "new-2026"
         assert "claude-cli" not in received.headers.get("user-agent", "")
         assert gateway.key not in str(received.headers)
+
+
+ANSWER = replace(
+    assistant(Thinking("Hm."), Text("I look."), ToolCall("call_1", "look", {"city": "Paris"})),
+    meta=Meta(usage=Usage(10, 20), finish_reason="tool_calls"),
+)
+
+
+@pytest.mark.parametrize("format", [CHAT, MESSAGES, RESPONSES, "gemini-generate", "ollama-chat"])
+async def test_the_bytes_of_a_response_that_is_not_streamed_pass_through(format: str) -> None:
+    body = writer(format, response_id="r1", model_id="m").whole_response(ANSWER)
+    answer = json.dumps({**body, "unknown_field": [1.50, "é"]}, indent=1).encode() + b"\n"
+    headers: Any = {"Content-Type": "application/json"}
+    pieces = tuple(answer[start : start + 37] for start in range(0, len(answer), 37))
+    async with (
+        fault_server(answering(format, *pieces, **headers)) as server,
+        serving({"m": [upstream(format, server.base_url)]}) as gateway,
+    ):
+        path, sent = request(format, stream=False)
+        status, data, _ = await gateway.post(path, sent)
+        assert (status, data) == (200, answer)
+        [received] = server.requests
+        assert json.loads(received.body) == sent
+        assert received.target.endswith(path.removeprefix("/v1"))
+        for cut in (len(answer) // 3, len(answer) - 3):
+            server.scenario = answering(format, answer[:cut], **headers)
+            status, data, _ = await gateway.post(path, sent)
+            assert (status >= 500, b"I look." in data) == (True, False)
+        server.scenario = answering(format, b'{"error": {"message": "It is too busy."}}', **headers)
+        status, data, _ = await gateway.post(path, sent)
+        assert (status >= 500, b"too busy" in data) == (True, True)
+    [info] = (await gateway.store.sessions()).items
+    facts = [entry.fact for entry in await gateway.store.entries(info.id)]
+    [answered] = [fact for fact in facts if isinstance(fact, Message) and fact.role == "assistant"]
+    assert (answered.text, answered.tool_calls[0].arguments) == ("I look.", {"city": "Paris"})
 
 
 async def test_an_alias_is_replaced_and_all_other_bytes_are_kept() -> None:
