@@ -15,6 +15,7 @@ from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Meta
 from bartack.testing import fault_server
 from bartack.testing.event_writers import EVENT_WRITERS
+from bartack_server.gateway.client_requests import error_in
 from bartack_server.gateway.keys import revoke_key
 from bartack_server.gateway.pass_through import with_model
 from tests.gateway.bodies import request
@@ -103,6 +104,20 @@ async def test_what_claude_code_adds_for_anthropic_reaches_no_other_provider(for
         assert (int(headers["x-bartack-changes"]) >= 2) is not is_own
 
 
+def missing(path: str) -> Failed:
+    return Failed(ErrorCode.MODEL_NOT_FOUND, f"The gateway does not have POST {path}.")
+
+
+async def test_a_model_is_shown_in_the_shape_of_each_client() -> None:
+    async with serving({"m": [ScriptedModel([])]}) as gateway:
+        status, body = await gateway.get("/v1beta/models/m")
+        assert (status, body["name"], "countTokens" in body["supportedGenerationMethods"]) == (200, "models/m", True)
+        status, body = await gateway.get("/v1beta/models/other")
+        assert (status, body["error"]["status"]) == (404, "NOT_FOUND")
+        assert (await gateway.get("/v1/models/m"))[1]["id"] == "m"
+        assert [model["name"] for model in (await gateway.get("/api/tags"))[1]["models"]] == ["m"]
+
+
 async def test_requests_that_are_not_valid_are_refused_in_the_form_of_the_client() -> None:
     async with serving({"m": [ScriptedModel([])]}) as gateway:
         headers = {"x-api-key": gateway.key}
@@ -112,6 +127,19 @@ async def test_requests_that_are_not_valid_are_refused_in_the_form_of_the_client
         assert (status, json.loads(data)["error"]["code"]) == (404, "model_not_found")
         status, data, _ = await gateway.post("/v1beta/models/m:embedContent", {})
         assert (status, json.loads(data)["error"]["status"]) == (404, "NOT_FOUND")
+        for path, form in (
+            ("/v1/embeddings", CHAT),
+            ("/v1beta/files", "gemini-generate"),
+            ("/api/embed", "ollama-chat"),
+        ):
+            status, data, _ = await gateway.post(path, {})
+            assert (status, json.loads(data)) == (404, error_in(form, missing(path)).body)
+        async with gateway.http.get(f"{gateway.url}/v1/messages", headers=headers) as response:
+            assert (response.status, (await response.json())["type"]) == (405, "error")
+        body = {"model": "m", "input": "Look!", "previous_response_id": "resp_unknown"}
+        status, data, _ = await gateway.post("/v1/responses", body)
+        error = json.loads(data)["error"]
+        assert (status, error["code"], error["param"]) == (400, "previous_response_not_found", "previous_response_id")
         upgrade = {"x-api-key": gateway.key, "connection": "Upgrade", "upgrade": "websocket"}
         status, _ = await gateway.get("/v1/responses", headers=upgrade)
         assert status == 404
