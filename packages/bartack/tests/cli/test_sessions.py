@@ -240,6 +240,19 @@ def test_search_prints_the_matching_entries(bartack: Bartack) -> None:
     assert "more results: --offset 1" in bartack("sessions", "search", "rains", "--limit", "1")[2]
 
 
+def test_search_is_filtered_and_takes_phrases_and_beginnings(bartack: Bartack) -> None:
+    def ids(*words: str) -> set[str]:
+        return {item["sessionId"] for item in json.loads(bartack("sessions", "search", *words, "--json")[1])["items"]}
+
+    assert ids("rains") == ids("rain*") == ids("rains", "--since", "2020-01-01") == {"s", "t"}
+    assert ids("cats and") == ids('"cats and"') == {"t"}
+    assert ids("and cats") == set()
+    assert ids("rains", "--until", "2020-01-01") == ids("rains", "--errors") == set()
+    assert ids("rains", "--with-tool", "nothing") == ids("rains", "--with-model", "nothing") == set()
+    assert ids("rains", "--with-model", "claude") == {"s"}
+    assert bartack("sessions", "search", "rains", "--since", "yesterday")[0] == 2
+
+
 def test_sessions_show_prints_branches_usage_and_the_last_entries(bartack: Bartack) -> None:
     code, out, err = bartack("sessions", "show", "s", "--entries", "2")
     assert (code, err) == (0, "")
