@@ -559,3 +559,14 @@ def test_no_color_is_respected(one_store: str, monkeypatch: pytest.MonkeyPatch) 
     _, screen = on_terminal(["sessions", "fsck", "--store", one_store])
     assert not re.search(r"\x1b\[(3|4)\d", screen)
     assert "dangling_call" in screen
+
+
+def test_usage_prints_tokens_and_costs(bartack: Bartack) -> None:
+    code, out, err = bartack("usage", "--by", "model")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split("\t")[:4] == ["anthropic/claude", "1", "1", "20"]
+    document = json.loads(bartack("usage", "--json", "--agent", "bartack")[1])
+    assert (document["by"], len(document["items"])) == ("day", 1)
+    assert document["total"]["spend"] == document["items"][0]["spend"]
+    assert bartack("usage", "--agent", "codex") == (0, "", "no usage\n")
+    assert bartack("usage", "--by", "weather")[0] == 2
