@@ -80,6 +80,10 @@ def chat(
             help="Session to continue: its id, or its first characters.",
         ),
     ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="ENTRY", help="Continue the branch of --session with this entry: its id or seq."),
+    ] = None,
     pick: Annotated[bool, typer.Option("--pick", help="Choose a session to continue from a list.")] = False,
     tools: Annotated[
         bool, typer.Option("--tools/--no-tools", help="Enable tools for files and commands in this directory.")
@@ -113,6 +117,8 @@ def chat(
     """
     if (session is not None) + continue_latest + pick > 1:
         raise typer.BadParameter("--session, --continue and --pick exclude each other")
+    if head is not None and session is None:
+        raise typer.BadParameter("--head needs --session")
     with options.usage_errors():
         _check_terminal()
         directory = current_directory()
@@ -149,6 +155,7 @@ def chat(
     _offer_download(setup.model, console)
     flags = _ChatOptions(
         session=session,
+        head=head,
         continue_latest=continue_latest,
         pick=pick,
         uses_own_models=getattr(context.get_parameter_source("model"), "name", "") != "COMMANDLINE",
@@ -255,6 +262,7 @@ class _ChatOptions(NamedTuple):
     """What a chat starts with, besides its model, tools and store."""
 
     session: str | None
+    head: str | None
     continue_latest: bool
     pick: bool
     uses_own_models: bool
@@ -290,7 +298,7 @@ async def _chat(
                     session = await pick_session(conversation)
                 if session is not None:
                     conversation.space()
-                    await conversation.open(session)
+                    await conversation.open(session, flags.head)
                 await _prompt_loop(conversation, keyboard, pastes)
     if conversation.session_id is not None:
         arguments = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
