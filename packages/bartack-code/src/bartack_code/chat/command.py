@@ -334,6 +334,7 @@ async def _new_conversation(
         history=default_path().with_name("history"),
         pastes=pastes,
         theme=lambda: console.theme_name,
+        vi=settings_file().settings.keys == "vi",
     )
     checkpoints = CheckpointFolder(default_path().with_name("checkpoints"))
     await asyncio.to_thread(checkpoints.prune)
@@ -379,8 +380,10 @@ async def _new_conversation(
         thinking=flags.thinking,
         uses_own_models=flags.uses_own_models,
         notify=settings.notify,
+        status_line="" if is_plain(console) else settings.status_line,
     )
     _bind_prompt(keyboard, conversation, pastes)
+    conversation.refresh_status()
     if setup.files:
         await runtime.connect()
         report_walls(conversation)
