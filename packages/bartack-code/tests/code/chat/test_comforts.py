@@ -1,12 +1,13 @@
 """What a user brings along to the chat: keys of vi, a program for the status line, fallback models."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.provider_server import Step
-from tests.code.chat.scene import Scene, scene
+from tests.code.chat.scene import Scene, scene, writes
 from tests.code.chat.terminal import needs_tmux
 
 pytestmark = needs_tmux
@@ -95,3 +96,48 @@ def test_a_fallback_model_answers_when_the_model_has_failed(tmp_path: Path) -> N
         assert [request["model"] for request in stage.server.requests] == ["test", "test", "other"]
         answer = stage.bartack("run", "again")
         assert answer == "From the other.\n"
+
+
+@pytest.mark.parametrize(("columns", "rows"), WINDOWS)
+def test_a_chat_works_in_a_worktree_of_its_own(columns: int, rows: int, tmp_path: Path) -> None:
+    script = ([writes("notes.txt", "theirs\n")], ["Written."], ["Hello again."], ["Unused."])
+    with scene(tmp_path, *script) as stage:
+        top = stage.project
+        git(top, "init", "--quiet", "--initial-branch=main")
+        (top / "sub").mkdir()
+        (top / "sub" / "notes.txt").write_text("mine\n", encoding="utf-8")
+        git(top, "add", ".")
+        git(top, "commit", "--quiet", "-m", "begin")
+        with stage.chat("--worktree", "--mode", "edit", columns=columns, rows=rows) as chat:
+            chat.wait_for("on branch chat-", scrolled=True)
+            chat.wait_for_prompt()
+            chat.say("write")
+            chat.wait_for("Written.")
+            chat.wait_for_prompt()
+            chat.key("C-d")
+            left = chat.wait_for("[left with 0]", scrolled=True)
+        (worktree,) = (path for path in (top / ".bartack" / "worktrees").iterdir() if path.is_dir())
+        assert f"The work is in {worktree}, on branch {worktree.name}." in left
+        assert (worktree / "notes.txt").read_text() == "theirs\n"
+        assert not (top / "notes.txt").exists()
+        assert git(top, "status", "--porcelain") == ""
+        with stage.chat("--worktree", columns=columns, rows=rows) as chat:  # nothing is changed in this one
+            chat.wait_for_prompt()
+            chat.say("hi")
+            chat.wait_for("Hello again.")
+            chat.wait_for_prompt()
+            chat.key("C-d")
+            chat.wait_for("Nothing was changed in the worktree, which is removed.", scrolled=True)
+        assert git(top, "branch", "--format=%(refname:short)").split() == [worktree.name, "main"]
+
+
+def test_a_worktree_needs_a_repository(tmp_path: Path) -> None:
+    with scene(tmp_path, ["Never."]) as stage, stage.chat("--worktree") as chat:
+        chat.wait_for("--worktree needs a git repository with a commit.")
+        chat.wait_for("[left with 2]")
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    done = subprocess.run(["git", *identity, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
