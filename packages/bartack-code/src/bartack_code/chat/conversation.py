@@ -25,7 +25,7 @@ from bartack.app.errors import error_hint, error_text, failure_hint, with_hint, 
 from bartack.app.mcp_servers import unavailable_servers
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line, safe_text
-from bartack.app.sessions import branch_with, ensure_session, find_session, has_unfinished_run, model_of, short_ids
+from bartack.app.sessions import branch_with, ensure_session, find_session, has_unfinished_run, model_of
 from bartack.app.usage import SessionUsage, session_usage
 from bartack.display.run_reader import last_run
 from bartack.events import Retrying, RunFinished
