@@ -1,11 +1,12 @@
 """`bartack chat`: the command line, the set-up and the prompt loop of the terminal chat."""
 
 import asyncio
+import os
 import shlex
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -60,6 +61,7 @@ from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
 from bartack_code.workspace.subagents import extension_tools
 from bartack_code.workspace.trust import trust, untrusted
+from bartack_code.workspace.worktree import Worktree, new_worktree
 
 app = options.new_app("Chat with a model in the terminal.")
 
@@ -79,6 +81,10 @@ def chat(
             autocompletion=options.complete_sessions,
             help="Session to continue: its id, or its first characters.",
         ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="ENTRY", help="Continue the branch of --session with this entry: its id or seq."),
     ] = None,
     pick: Annotated[bool, typer.Option("--pick", help="Choose a session to continue from a list.")] = False,
     tools: Annotated[
@@ -101,6 +107,9 @@ def chat(
         ),
     ] = None,
     mode: options.ModeOption = None,
+    worktree: Annotated[
+        bool, typer.Option("--worktree", help="Work in a new git worktree of this project, on a branch of its own.")
+    ] = False,
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
 ) -> None:
@@ -113,8 +122,14 @@ def chat(
     """
     if (session is not None) + continue_latest + pick > 1:
         raise typer.BadParameter("--session, --continue and --pick exclude each other")
+    if head is not None and session is None:
+        raise typer.BadParameter("--head needs --session")
     with options.usage_errors():
         _check_terminal()
+        shown_as: Display = setting("display", display) or "full"
+        console = _console(shown_as)
+        if worktree:
+            context.call_on_close(partial(_leave, _own_worktree(current_directory(), console), console))
         directory = current_directory()
         setup = resolve_setup(
             model=model,
@@ -125,17 +140,7 @@ def chat(
             servers=chosen_servers(mcp) if mcp else user_servers() if tools else {},
         )
         is_expanded = bool(setting("thinking", thinking))
-        shown_as: Display = setting("display", display) or "full"
         export = export_for(otel)
-    # rich assumes 80 columns for every dumb terminal
-    width = get_terminal_size().columns if is_dumb_terminal() else None
-    console = ChatConsole(
-        display=shown_as,
-        theme_name=settings_file().settings.theme,
-        file=sys.stdout,  # kept while that is redirected for tools
-        highlight=False,
-        width=width,
-    )
     uses_project = bool(setup.files or setup.instructions) and _is_trusted(directory, console)
     setup = setup._replace(is_read_only=setup.files and not uses_project)
     files = project_files(directory) if setup.instructions and uses_project else []
@@ -149,6 +154,7 @@ def chat(
     _offer_download(setup.model, console)
     flags = _ChatOptions(
         session=session,
+        head=head,
         continue_latest=continue_latest,
         pick=pick,
         uses_own_models=getattr(context.get_parameter_source("model"), "name", "") != "COMMANDLINE",
@@ -165,6 +171,40 @@ def chat(
         if error.code is ErrorCode.INVALID_CONFIG:  # no such store, or no session in this directory
             raise options.UsageError.of(error) from error
         raise
+
+
+def _console(display: Display) -> ChatConsole:
+    # rich assumes 80 columns for every dumb terminal
+    width = get_terminal_size().columns if is_dumb_terminal() else None
+    return ChatConsole(
+        display=display,
+        theme_name=settings_file().settings.theme,
+        file=sys.stdout,  # kept while that is redirected for tools
+        highlight=False,
+        width=width,
+    )
+
+
+def _own_worktree(directory: Path, console: Console) -> Worktree:
+    """A new worktree, as the current directory. Git may run programs of the repository when it creates one."""
+    if not _is_trusted(directory, console):
+        raise typer.Exit(1)
+    worktree = new_worktree(directory, datetime.now().astimezone())
+    os.chdir(worktree.directory)
+    text = f"Working in {worktree.path}, on branch {worktree.branch}."
+    console.print(safe_line(text), style="dim", markup=False, soft_wrap=True)
+    return worktree
+
+
+def _leave(worktree: Worktree, console: Console) -> None:
+    """Name what the chat has left, if anything. A closed window shows nothing."""
+    os.chdir(worktree.path.parent)
+    if worktree.remove_if_unused():
+        text = "Nothing was changed in the worktree, which is removed."
+    else:
+        text = f"The work is in {worktree.path}, on branch {worktree.branch}."
+    with suppress(OSError):
+        console.print(safe_line(text), style="dim", markup=False, soft_wrap=True)
 
 
 def _check_terminal() -> None:
@@ -255,6 +295,7 @@ class _ChatOptions(NamedTuple):
     """What a chat starts with, besides its model, tools and store."""
 
     session: str | None
+    head: str | None
     continue_latest: bool
     pick: bool
     uses_own_models: bool
@@ -290,7 +331,7 @@ async def _chat(
                     session = await pick_session(conversation)
                 if session is not None:
                     conversation.space()
-                    await conversation.open(session)
+                    await conversation.open(session, flags.head)
                 await _prompt_loop(conversation, keyboard, pastes)
     if conversation.session_id is not None:
         arguments = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
@@ -342,6 +383,7 @@ async def _new_conversation(
         history=default_path().with_name("history"),
         pastes=pastes,
         theme=lambda: console.theme_name,
+        vi=settings_file().settings.keys == "vi",
     )
     checkpoints = CheckpointFolder(default_path().with_name("checkpoints"))
     await asyncio.to_thread(checkpoints.prune)
@@ -387,8 +429,10 @@ async def _new_conversation(
         thinking=flags.thinking,
         uses_own_models=flags.uses_own_models,
         notify=settings.notify,
+        status_line="" if is_plain(console) else settings.status_line,
     )
     _bind_prompt(keyboard, conversation, pastes)
+    conversation.refresh_status()
     if setup.files:
         await runtime.connect()
         report_walls(conversation)
