@@ -56,6 +56,23 @@ def test_trust_does_not_cover_a_repository_that_is_cloned_below_it(tmp_path: Pat
     assert is_trusted(clone / "sub")
 
 
+def test_trust_covers_worktrees_of_the_repository_below_it(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project")
+    commit(project)
+    tree = project / ".bartack" / "worktrees" / "tree"
+    subprocess.run(["git", "-C", str(project), "worktree", "add", "-q", str(tree)], check=True)
+    trust(project)
+    assert is_trusted(tree)
+    pretended = project / "unpacked"
+    pretended.mkdir()
+    (pretended / ".git").write_text((tree / ".git").read_text())
+    assert not is_trusted(pretended)
+    for text in ("gitdir: elsewhere", "gitdir: a\0b", ""):
+        (tree / ".git").write_text(text)
+        assert not is_trusted(tree)
+        assert programs_of(tree) == ()
+
+
 def test_an_invalid_list_trusts_nothing_and_a_folder_in_its_place_is_an_error(tmp_path: Path) -> None:
     trust_file().parent.mkdir()
     trust_file().write_text("[")
@@ -70,6 +87,17 @@ def test_an_invalid_list_trusts_nothing_and_a_folder_in_its_place_is_an_error(tm
 def repository(folder: Path) -> Path:
     subprocess.run(["git", "init", "--quiet", "--template=", str(folder)], check=True)
     return folder
+
+
+def commit(folder: Path) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(folder), *identity, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
+
+
+def nest(inner: Path, outer: Path) -> None:
+    """Name one repository in the index of another."""
+    commit(inner)
+    subprocess.run(["git", "-C", str(outer), "add", inner.name], check=True, capture_output=True)
 
 
 def configure(folder: Path, name: str, value: str) -> None:
@@ -176,13 +204,6 @@ def test_hooks_and_configuration_that_is_elsewhere_are_asked_about(tmp_path: Pat
     (elsewhere / "commondir").write_text("../outer\n")
     (elsewhere / "config.worktree").write_text("[core]\nfsmonitor = ./evil\n")
     assert programs_of(project) == ("core.fsmonitor", "hooks/pre-commit")
-
-
-def nest(inner: Path, outer: Path) -> None:
-    """Name one repository in the index of another."""
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(inner), *identity, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
-    subprocess.run(["git", "-C", str(outer), "add", inner.name], check=True, capture_output=True)
 
 
 def test_the_repositories_that_git_looks_into_are_asked_about(tmp_path: Path) -> None:

@@ -116,6 +116,9 @@ def test_a_path_covers_nothing_else(path: object, root: Path) -> None:
         "src/.vimrc",
         ".cargo/config.toml",
         "sitecustomize.py",
+        ".agents/skills/a/SKILL.md",
+        ".githooks/pre-push",
+        ".Rprofile",
         ".g\u200cit/config",  # some file systems ignore the invisible character
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.display.visible_text import visible_blanks, visible_text
+from bartack.display.visible_text import visible_blanks, visible_text, without_fillers
 
 any_text = st.text(alphabet=st.one_of(st.characters(), st.sampled_from("\x1b[]0;m\x07\\\r\n\x9b\u202e\ud800")))
 
@@ -34,6 +34,11 @@ def test_visible_text_escapes_invisible_characters() -> None:
 )
 def test_visible_text_escapes_what_looks_like_a_space_or_nothing(text: str, escaped: str) -> None:
     assert visible_text(text) == escaped
+
+
+def test_fillers_are_removed() -> None:
+    assert without_fillers("rm -rf") == "rm -rf"
+    assert without_fillers("a\u3164\ufe0f\ufe0eb\U000e0158 ❤\ufe0f\ufe0f") == "ab ❤\ufe0f"
 
 
 def test_visible_blanks_escapes_tabs_and_spaces_at_the_end() -> None:

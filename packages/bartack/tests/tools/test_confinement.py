@@ -92,7 +92,8 @@ def place(request: pytest.FixtureRequest, uid: int, monkeypatch: pytest.MonkeyPa
     texts = {
         "outside/file": "x", "home/user/.ssh/id_ed25519": "hunter2", "home/user/.netrc": "hunter2", "home/user/a": "a",
         "home/other/diary": "hunter2", "home/user/work/.git/config": "x", "home/user/work/.bartack/x": "x",
-        "home/user/work/src/a.py": "x", "home/user/work/private.db": "hunter2",
+        "home/user/work/src/a.py": "x", "home/user/work/private.db": "hunter2", "home/user/work/.envrc": "x",
+        "home/user/work/.vscode/tasks.json": "x",
     }  # fmt: skip
     for name, text in texts.items():
         (base / name).parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +132,8 @@ ATTEMPTS = {
     "add a hook": "mkdir -p .git/hooks && echo y > .git/hooks/pre-commit",
     "move the history away": "mv .git old",
     "change Bartack's settings": "echo y > .bartack/x",
+    "change what a shell obeys": "echo y > .envrc",
+    "change what an editor executes": "echo y > .vscode/tasks.json",
     "read a key": "grep hunter2 $HOME/.ssh/id_ed25519",
     "read a key through a link": "ln -sf $HOME/.ssh/id_ed25519 src/link && grep hunter2 src/link",
     "read a password": "grep hunter2 $HOME/.netrc",

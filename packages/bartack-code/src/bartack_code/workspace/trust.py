@@ -23,7 +23,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp.private_file import changed_file, read_file
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
-from bartack.tools.snapshots import GitSnapshots, names_repositories, repositories_in
+from bartack.tools.snapshots import GitSnapshots, named_folder, names_repositories, repositories_in
 from bartack_code.workspace.project import named_instructions
 
 __all__ = ["Untrusted", "is_trusted", "trust", "trust_file", "untrusted"]
@@ -68,7 +68,7 @@ def _programs_of(top: Path, depth: int = 0) -> tuple[str, ...]:
     that its index names, because git looks into these."""
     programs: list[str] = []
     for repository in repositories_in(top):
-        common = _named_by(repository / "commondir") if (repository / "commondir").exists() else repository
+        common = named_folder(repository / "commondir") or repository
         settings = [*_settings_in(common / "config"), *_settings_in(repository / "config.worktree")]
         programs += (name for name in settings if not _HARMLESS_CONFIGURATION.fullmatch(name))
         with suppress(OSError):
@@ -85,12 +85,6 @@ def _nested_programs(top: Path, depth: int) -> Iterator[str]:
         programs = _programs_of(top / path, depth + 1) if depth < _MOST_NESTED else ("...",)
         yield from (f"{path}: {program}" for program in programs)
     snapshots.close()
-
-
-def _named_by(file: Path) -> Path:
-    """The folder that a file of git names; the path itself if it is no file."""
-    data = read_regular_file(file, _MAX_CONFIGURATION_BYTES)
-    return file if data is None else file.parent / os.fsdecode(data).strip()
 
 
 def _settings_in(file: Path) -> list[str]:
@@ -124,10 +118,23 @@ def is_trusted(folder: Path) -> bool:
     trusted, home = read_file(trust_file()), Path.home().resolve()
     covering = folder.resolve()
     while trusted.get(str(covering)) is not True:
-        if os.path.lexists(covering / ".git") or home.is_relative_to(covering.parent):
+        if _is_another_repository(covering) or home.is_relative_to(covering.parent):
             return False
         covering = covering.parent
     return True
+
+
+def _is_another_repository(folder: Path) -> bool:
+    """Whether a folder is the top of a repository that is not also above it. A worktree below its repository is none:
+    the repository names its worktrees, so that no unpacked file can claim to be one."""
+    file = folder / ".git"
+    own = named_folder(file)
+    if own is None:
+        return os.path.lexists(file)
+    own = Path(os.path.realpath(own))
+    is_below = own.parent.name == "worktrees" and own.parents[1].name == ".git" and own.parents[2] in folder.parents
+    named = named_folder(own / "gitdir")
+    return not (is_below and named is not None and os.path.realpath(named) == str(file))
 
 
 def trust(folder: Path) -> None:

@@ -8,8 +8,9 @@ sandbox  like edit, and runs commands inside the sandbox without asking; leaving
 yes      asks about nothing
 ======== ===================================================================================================
 
-In every mode but ``yes``, files that programs execute or obey (`bartack.app.permissions`) are asked about, and so are
-the tools that the configuration says to ask about.
+In every mode but ``yes``, changes by file tools to what programs execute or obey (`bartack.app.permissions`) are asked
+about, and so are the tools that the configuration says to ask about. Commands in the sandbox cannot change the most
+important of these files (`bartack.tools.confinement.READONLY`).
 """
 
 from collections.abc import Callable, Mapping

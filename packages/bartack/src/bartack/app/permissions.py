@@ -55,6 +55,8 @@ _PROTECTED = frozenset(
     .tool-versions .mise.toml mise.toml .python-version .pre-commit-config.yaml lefthook.yml .cargo .vimrc .nvimrc
     .exrc .emacs .dir-locals.el .gdbinit .lldbinit .pdbrc .pythonrc .pythonstartup .xinitrc .xsession .xprofile
     .pam_environment .curlrc .wgetrc .screenrc .tmux.conf config.fish sitecustomize.py usercustomize.py
+    .agents .windsurf .continue .aider.conf.yml .githooks .jj .bzr .bundle .fleet .nvim.lua .lvimrc .ghci .irbrc
+    .pryrc .rprofile .sqliterc .psqlrc .mkshrc .xsessionrc
     """.split()  # noqa: SIM905 - a list of words
 )
 

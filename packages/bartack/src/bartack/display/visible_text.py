@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-__all__ = ["FILLERS", "TAB", "emoji_pieces", "is_visible", "visible_blanks", "visible_text"]
+__all__ = ["FILLERS", "TAB", "emoji_pieces", "is_visible", "visible_blanks", "visible_text", "without_fillers"]
 
 _INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats, lone surrogates, separators
 TAB = "    "
@@ -40,6 +40,12 @@ def visible_blanks(line: str) -> str:
     """A line with its tabs and the spaces at its end as escapes."""
     text = line.rstrip(" ")
     return text.replace("\t", "\\t") + "\\x20" * (len(line) - len(text))
+
+
+def without_fillers(text: str) -> str:
+    """The text without characters that look like nothing although they are letters or marks. Text can be hidden in
+    these: there are more of them than values of a byte."""
+    return text if text.isascii() else _BLANK.sub("", text)
 
 
 def _visible_line(line: str) -> str:

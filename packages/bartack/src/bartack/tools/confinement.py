@@ -44,8 +44,11 @@ __all__ = [
 
 SandboxName = Literal["auto", "bubblewrap", "landlock", "seatbelt", "off"]
 
-READONLY = (".git", ".hg", ".svn", ".bartack", ".claude", ".agents")
-"""What git, other version control, Bartack and other agents execute or obey, at the top of the workspace."""
+READONLY = (
+    ".git", ".hg", ".svn", ".husky", ".envrc", ".vscode", ".idea", ".zed", ".devcontainer",
+    ".bartack", ".claude", ".agents", ".codex", ".cursor", ".gemini", ".opencode", ".mcp.json",
+)  # fmt: skip
+"""What version control, shells, editors, Bartack and other agents execute or obey, at the top of the workspace."""
 
 # Credentials and histories, relative to the home of the user.
 _SECRETS = """

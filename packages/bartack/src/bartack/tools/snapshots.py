@@ -19,7 +19,7 @@ from bartack.nouns.messages import FileDiff
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
 
-__all__ = ["GitSnapshots", "names_repositories", "repositories_in"]
+__all__ = ["GitSnapshots", "named_folder", "names_repositories", "repositories_in"]
 
 _TIMEOUT_S = 20.0  # a work tree that takes longer has no snapshots; not measured
 _MAX_LINK_BYTES = 10_000
@@ -147,14 +147,19 @@ class GitSnapshots:
         return _run(["git", *words], self._environment)
 
 
+def named_folder(file: Path) -> Path | None:
+    """The folder that a file of git names, such as ``.git`` in a worktree; None if there is no such file."""
+    data = read_regular_file(file, _MAX_LINK_BYTES)
+    return None if data is None else file.parent / os.fsdecode(data.split(b"\0")[0]).removeprefix("gitdir:").strip()
+
+
 def repositories_in(folder: Path) -> list[Path]:
     """The folders with the index and the configuration of a repository that git may find with its top here: ``.git``,
     or where a file with that name leads, and the folder itself, which git tries after a ``.git`` that is none."""
     candidates: list[Path] = []
     file = folder / ".git"
     if os.path.lexists(file):
-        data = read_regular_file(file, _MAX_LINK_BYTES)
-        candidates.append(file if data is None else folder / os.fsdecode(data).removeprefix("gitdir:").strip())
+        candidates.append(named_folder(file) or file)
     # The file commondir names the folder that has the objects and the configuration.
     names = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(folder / name)}
     if names >= {"HEAD", "objects", "refs"} or names >= {"HEAD", "commondir"}:

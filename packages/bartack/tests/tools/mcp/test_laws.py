@@ -37,6 +37,10 @@ def test_text_of_a_server_has_no_terminal_control(text: str) -> None:
     [
         ("Adds.\n\n\tTwo numbers: é, 日本.", "Adds.\n\n\tTwo numbers: é, 日本."),
         ("zero\u200b width, \u202eright to left", "zero width, right to left"),
+        (
+            "selectors\U000e0158\U000e0159\ufe00\ufe0f, fillers\u3164\u115f\u2800, ❤\ufe0f\ufe0f",
+            "selectors, fillers, ❤\ufe0f",
+        ),
         ("tags\U000e0068\U000e0069\nprivate\ue000", "tags\nprivate"),
     ],
 )

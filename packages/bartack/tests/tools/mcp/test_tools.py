@@ -107,7 +107,7 @@ async def _unused(*_: object) -> None:
 
 
 def test_parameters_contain_nothing_that_a_reader_would_not_see() -> None:
-    hidden = "\u202e\U000e0041\u200b"
+    hidden = "\u202e\U000e0041\u200b\U000e0158"
     prose = {"title": f"A{hidden}", "description": f"B{hidden}", "type": "object", "properties": {}}
     values: list[dict[str, Any]] = [
         {"type": "string", "enum": ["a", f"a{hidden}"]},
@@ -131,7 +131,7 @@ def test_parameters_contain_nothing_that_a_reader_would_not_see() -> None:
     seen = {"title": "A", "description": "B", "type": "object", "properties": {}}
     assert clean.parameter_schema["properties"] == {"title": seen, "b": {"items": seen}}
     assert [name for name, _ in offered.left_out] == ["t1", "t2", "t3", "t4", "t5"]
-    assert "invisible characters: 'a\\u202e\\U000e0041\\u200b'" in offered.left_out[0][1]
+    assert "invisible characters: 'a\\u202e\\U000e0041\\u200b\\U000e0158'" in offered.left_out[0][1]
 
 
 async def test_instructions_reach_the_model_only_if_enabled(tmp_path: Path) -> None:

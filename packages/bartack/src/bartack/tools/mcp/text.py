@@ -6,6 +6,7 @@ It is a module of its own because `bartack.tools.mcp` can be imported without th
 import unicodedata
 from collections.abc import Mapping
 
+from bartack.display.visible_text import without_fillers
 from bartack.nouns.terminal_control import without_terminal_control
 from bartack.tools.output import valid_text
 
@@ -22,7 +23,7 @@ def plain_text(text: str) -> str:
 
 def visible_prose(text: str) -> str:
     """A description for a model, without anything that a person who reads it would not see."""
-    text = plain_text(text)
+    text = without_fillers(plain_text(text))
     if text.isprintable():
         return text
     return "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) not in {"Cf", "Co", "Cn"})
