@@ -22,6 +22,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import asyncpg  # type: ignore[import-untyped]
+
 from bartack.environment import Environment
 from bartack.nouns import wire
 from bartack.nouns.entries import Entry, Fact, Redaction, SessionHeader
@@ -90,15 +92,29 @@ async def run_live(kind: str, folder: Path, rounds: int, *, is_control: bool) ->
             problems.append(f"{name}: acknowledged entries are missing")
     await store.close()
     if is_control:
-        path = folder / "store" / "w1.jsonl" if kind == "jsonl" else folder / "store"
-        data = path.read_bytes()
-        place = data.rindex(b"word3 ")
-        path.write_bytes(data[:place] + b"W" + data[place + 1 :])
+        await damage(kind, folder, address)
     store = await open_store(address)
     findings = (await check_all(store)).findings
     problems += [f"in the end: {finding.message}" for finding in findings if finding.fault != "torn"]  # by the kills
     await store.close()
     return problems
+
+
+async def damage(kind: str, folder: Path, address: str) -> None:
+    """Change an entry of a writer behind the back of the store."""
+    if kind == "postgres":
+        connection = await asyncpg.connect(postgres_server.SERVER)
+        try:
+            await connection.execute(f"SET search_path TO {postgres_server.schema_of(address)}")
+            await connection.execute("SET session_replication_role = replica")  # disables the triggers
+            await connection.execute("UPDATE entries SET text = replace(text, 'word3 ', 'Word3 ')")
+        finally:
+            await connection.close()
+        return
+    path = folder / "store" / "w1.jsonl" if kind == "jsonl" else folder / "store"
+    data = path.read_bytes()
+    place = data.rindex(b"word3 ")
+    path.write_bytes(data[:place] + b"W" + data[place + 1 :])
 
 
 async def one_round(kind: str, store: SessionStore, folder: Path, number: int) -> list[str]:

@@ -65,6 +65,7 @@ DEFAULTS = {  # by module and function
     "bartack.store.foreign:find_foreign": "does not tell a model what to do",
     "bartack.store.index:spend_of": "costs nothing",
     "bartack.store.index:text_of": "no text to search for, except for a title",
+    "bartack.store.maintenance:_with_moved_subagent": "names no session of a sub-agent",
     "bartack.store.open_work:OpenWork.push": "neither opens nor closes work",
     "bartack.telemetry.run_spans:RunSpans.see": "says nothing about the start of a run",
     "bartack.testing.store_checks_journal:_LiveListener.next": "the kinds of `LiveEvent`, which mypy checks",

@@ -328,6 +328,15 @@ def test_a_damaged_store_is_salvaged_into_a_file_that_can_be_imported(
     assert entries_of(copy, "s") == entries_of(store, "s")
 
 
+@pytest.mark.parametrize("content", [b"", b"nothing\n", b"SQLite format 3\0"])
+def test_a_file_without_entries_is_not_salvaged(bartack: Bartack, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "damaged").write_bytes(content)
+    for words in ([], ["--output", str(tmp_path / "salvaged")]):
+        code, out, err = bartack("sessions", "salvage", str(tmp_path / "damaged"), *words)
+        assert (code, out, "contains no entry that can be read" in err) == (1, "", True)
+    assert not (tmp_path / "salvaged").exists()
+
+
 def test_a_store_that_cannot_be_written_is_listed(
     bartack: Bartack, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

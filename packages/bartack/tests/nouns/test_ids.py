@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.nouns.ids import as_uuid, derived_id, uuid7
+from bartack.nouns.ids import as_uuid, derived_id, is_uuid, uuid7
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -45,3 +45,11 @@ def test_a_derived_id_depends_on_its_parent_and_its_place(parent: str) -> None:
     ids = {derived_id(parent, 0), derived_id(parent, 1), derived_id(parent, "x"), derived_id("other", 0)}
     assert len(ids) == 4
     assert derived_id(parent, 0) == derived_id(parent, "0")
+
+
+def test_a_uuid_is_recognised_in_its_usual_form_only() -> None:
+    text = uuid7(NOON, 1)
+    assert [is_uuid(other) for other in (text, text.upper(), text.replace("-", ""), f"{text}/{text}", "", "trip")] == [
+        True,
+        *[False] * 5,
+    ]

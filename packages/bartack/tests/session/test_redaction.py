@@ -50,7 +50,7 @@ from bartack.nouns.entries import (
 )
 from bartack.nouns.messages import Approval, ModelRef, Trace
 from bartack.session.outline import REQUEST, SCHEDULED, SOURCE, delivery_id
-from bartack.session.redaction import copies_of, redacted, subagent_sessions, visible
+from bartack.session.redaction import copies_of, is_subagent_session, redacted, subagent_sessions, visible
 from bartack.session.title import TITLE, title_from
 from tests.sample_session import SESSION, chain
 
@@ -230,6 +230,12 @@ def test_the_calls_of_a_sub_agent_follow_from_those_of_the_outer_agent() -> None
     assert copies(*facts, of=5) == []
     assert subagent_sessions(chain(*facts), {"e0"}) == ["s/1", "s/2"]
     assert subagent_sessions(chain(*facts), {"e7"}) == ["s/3"]
+
+
+def test_only_what_an_agent_gives_to_sub_agents_is_the_id_of_such_a_session() -> None:
+    own_id = "01890a5d-ac96-774b-bcce-b302099a8057"
+    ids = [f"s/{own_id}", "s/mine", own_id, f"t/{own_id}", f"s/{own_id}/{own_id}", "s/", 1, None]
+    assert [inner_id for inner_id in ids if is_subagent_session(inner_id, "s")] == [f"s/{own_id}"]
 
 
 def test_the_error_of_a_model_call_is_in_the_end_of_its_run() -> None:

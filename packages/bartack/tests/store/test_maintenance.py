@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from bartack.nouns.entries import Custom, Redaction, SessionHeader
+from bartack.nouns.entries import Custom, Redaction, SessionHeader, ToolProgress
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Message, assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.session.outline import REPAIRED
+from bartack.session.redaction import subagent_sessions
 from bartack.store import Finding, MemoryStore, SessionStore, next_entries
+from bartack.store.foreign import is_foreign, mark_foreign
 from bartack.store.maintenance import check, check_all, files_with, purge, repair
+from bartack.store.requests import redact
 from tests.store.stores import OpenStore, add
 
 
@@ -96,6 +99,66 @@ async def test_purging_everything_deletes_the_session(store: SessionStore) -> No
     assert (await store.sessions()).items == ()
     with pytest.raises(NotFound):
         await purge(store, "s")
+
+
+async def with_subagents(store: SessionStore) -> tuple[str, str]:
+    """The sessions of two sub-agents: that of the session "s", and that of the sub-agent itself."""
+    outer_id = f"s/{store.environment.new_id()}"
+    inner_id = f"{outer_id}/{store.environment.new_id()}"
+    for name, below in (("s", outer_id), (outer_id, inner_id), (inner_id, "s/mine"), ("s/mine", "s")):
+        await store.create_session(name)
+        await add(
+            store,
+            name,
+            user(f"the secret of {name}"),
+            assistant(ToolCall(f"{name}-call", "helper", {}), ToolCall(f"{name}-other", "helper", {})),
+            ToolProgress(tool_call_id=f"{name}-call", content="Started.", metadata={"sessionId": below}),
+            tool_message(ToolResult(f"{name}-call", "Done.", metadata={"sessionId": below})),
+            tool_message(ToolResult(f"{name}-other", "Done.", metadata={"sessionId": "s/mine"})),  # it is forged
+        )
+    return outer_id, inner_id
+
+
+async def test_a_purge_rewrites_the_sessions_of_sub_agents_too(store: SessionStore) -> None:
+    outer_id, inner_id = await with_subagents(store)
+    await mark_foreign(store, inner_id)
+    call = (await store.entries("s"))[2]
+    await redact(store, "s", call.id)  # and all of the sessions below
+    new_id = await purge(store, "s")
+    assert new_id is not None
+    moved_ids = [name.replace("s", new_id, 1) for name in ("s", outer_id, inner_id)]
+    assert {info.id for info in (await store.sessions()).items} == {*moved_ids, "s/mine"}
+    assert [await is_foreign(store, name) for name in (*moved_ids, inner_id)] == [False, False, True, False]
+    texts = [b"".join((await store.entries(name)).texts) for name in moved_ids]
+    assert [b"the secret" in text for text in texts] == [True, False, False]
+    assert (await check_all(store)).findings == ()
+    assert "the secret of s/mine" in repr(tuple(await store.load("s/mine")))
+
+
+async def test_a_purged_session_still_names_the_sessions_of_its_sub_agents(store: SessionStore) -> None:
+    outer_id, _ = await with_subagents(store)
+    new_id = await purge(store, "s")
+    assert new_id is not None
+    entries = tuple(await store.load(new_id))
+    moved_id = outer_id.replace("s", new_id, 1)
+    assert subagent_sessions(entries, {entry.id for entry in entries}) == [moved_id, "s/mine"]
+    assert outer_id not in repr(entries)
+    call = entries[2]
+    await redact(store, new_id, call.id)
+    assert "the secret" not in repr(tuple(await store.load(moved_id)))
+
+
+async def test_purging_everything_deletes_the_sessions_of_sub_agents(store: SessionStore) -> None:
+    await with_subagents(store)
+    await purge(store, "s", everything=True)
+    assert [info.id for info in (await store.sessions()).items] == ["s/mine"]
+
+
+async def test_the_session_of_a_sub_agent_may_be_missing(store: SessionStore) -> None:
+    outer_id, inner_id = await with_subagents(store)
+    await store.drop_session(outer_id)  # as after a purge that was killed
+    await purge(store, "s", everything=True)
+    assert {info.id for info in (await store.sessions()).items} == {inner_id, "s/mine"}
 
 
 class UnwritableStore(MemoryStore):

@@ -35,7 +35,7 @@ from bartack.cli.store_access import with_session, with_store
 from bartack.display.question_text import question_text
 from bartack.nouns import wire
 from bartack.nouns.entries import ApprovalRequired, Custom, Entry, Redaction
-from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.nouns.errors import ErrorCode, NotFound, StoreError
 from bartack.nouns.wire import dump
 from bartack.session.decisions import question_digest
 from bartack.session.outline import SOURCE
@@ -456,6 +456,8 @@ async def _salvage(path: Path, file: IO[bytes]) -> Imported:
         checksums[entry.session_id] = chain(checksums.get(entry.session_id, b""), digest_of(text))
         file.write(with_checksum(text, checksums[entry.session_id]) + b"\n")
         count += 1
+    if not count:
+        raise NotFound(f"{path} contains no entry that can be read.")
     file.flush()
     return Imported(tuple(checksums), count)
 

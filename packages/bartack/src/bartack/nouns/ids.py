@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid5
 
-__all__ = ["as_uuid", "derived_id", "uuid7"]
+__all__ = ["as_uuid", "derived_id", "is_uuid", "uuid7"]
 
 # The namespace of all derived ids. A random UUID; changing it would change every derived id.
 _NAMESPACE = UUID("5f1b6a52-0c4e-4d0e-9f2b-6f0d3a9b7c11")
@@ -15,6 +15,14 @@ def uuid7(timestamp: datetime, random: int) -> str:
     ms = (timestamp - _EPOCH) // timedelta(milliseconds=1)
     high, low = (random >> 62) & 0xFFF, random & (1 << 62) - 1
     return str(UUID(int=(ms & (1 << 48) - 1) << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low))
+
+
+def is_uuid(text: str) -> bool:
+    """Whether it is a UUID in its usual form."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def as_uuid(foreign: str) -> str:

@@ -15,7 +15,7 @@ summary, is not a copy.
 
 from collections.abc import Container, Iterable
 from itertools import accumulate
-from typing import Any, assert_never
+from typing import Any, TypeGuard, assert_never
 
 from msgspec.structs import replace
 
@@ -46,13 +46,14 @@ from bartack.nouns.entries import (
     ToolStarted,
 )
 from bartack.nouns.errors import PartValidationError
+from bartack.nouns.ids import is_uuid
 from bartack.nouns.messages import Message, Meta, Trace
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.session.outline import REQUEST, SCHEDULED, SOURCE, delivery_id
 from bartack.session.run_state import SESSION
 from bartack.session.title import title_of
 
-__all__ = ["REDACTED", "copies_of", "redacted", "subagent_sessions", "visible"]
+__all__ = ["REDACTED", "copies_of", "is_subagent_session", "redacted", "subagent_sessions", "visible"]
 
 REDACTED = "[redacted]"
 _OWN_KEYS = "bartack."
@@ -110,6 +111,17 @@ def subagent_sessions(entries: Iterable[Entry], entry_ids: Container[str]) -> li
             if call in calls and isinstance(session_id, str):
                 session_ids[session_id] = None
     return list(session_ids)
+
+
+def is_subagent_session(inner_id: object, session_id: str) -> TypeGuard[str]:
+    """Whether an agent gives a sub-agent's session this id below that of its own session.
+
+    Ids of sessions are metadata, which an imported session may have forged: it must not name any other session.
+    """
+    if not isinstance(inner_id, str):
+        return False
+    outer_id, _, own_id = inner_id.rpartition("/")
+    return outer_id == session_id and is_uuid(own_id)
 
 
 def _call_metadata(fact: Fact) -> list[tuple[str, dict[str, Any] | None]]:

@@ -11,19 +11,20 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from msgspec.structs import replace
 
 from bartack.formats.repair import INTERRUPTED
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry, SessionHeader
+from bartack.nouns.entries import Custom, Entry, Fact, SessionHeader, ToolProgress
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, PartValidationError, StoreError
 from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, tool_message
 from bartack.nouns.parts import ToolResult
 from bartack.session.outline import REPAIRED
-from bartack.session.redaction import visible
+from bartack.session.redaction import is_subagent_session, subagent_sessions, visible
+from bartack.session.run_state import SESSION
 from bartack.store.entries import Entries, envelope_of
 from bartack.store.foreign import is_foreign, mark_foreign, remove_mark
 from bartack.store.index import results_of
@@ -44,6 +45,8 @@ __all__ = ["Checked", "all_sessions", "can_repair", "check", "check_all", "files
 _DAMAGE = frozenset({"checksum", "bad_json", "gap", "repeat", "broken_parent", "wrong_session", "damaged"})
 _PAGE = 100
 _BLOCK = 1024 * 1024  # bytes of a file that are searched at a time
+
+Named = TypeVar("Named", ToolProgress, ToolResult)
 
 
 @runtime_checkable
@@ -337,31 +340,19 @@ async def _append(store: SessionStore, lease: Lease, head: str, fact: Message | 
 async def purge(store: SessionStore, session_id: str, *, everything: bool = False) -> str | None:
     """Rewrite a session without its redacted content, and delete the original; returns the id of the new session.
 
-    Entry ids stay the same. The original's entries, its words in the search index and the blobs that no other session
-    uses are deleted. With `everything` nothing is kept, and the result is None. A SQLite file, or the tables of a
-    PostgreSQL store, are rewritten, because deleted content can remain in their pages. After a crash, purge again.
+    Entry ids stay the same. The sessions of its sub-agents are rewritten with it, below the new id. The entries of the
+    originals, their words in the search index and the blobs that no other session uses are deleted. With `everything`
+    nothing is kept, and the result is None. A SQLite file, or the tables of a PostgreSQL store, are rewritten, because
+    deleted content can remain in their pages. After a crash, purge again.
 
     Raises:
         Conflict: The session is in use, or was appended to meanwhile.
         StoreError: Among others, if the store could not be rewritten, for example because another process does not stop
             reading it. The session is deleted then, and the next purge of any session rewrites the store.
     """
-    lease = await store.acquire_lease(session_id, "bartack purge")
     tail = await store.tail_of(session_id)
-    new_id = None
-    try:
-        if not everything:
-            new_id = derived_id(session_id, f"purged/{tail.entry_id}")
-            if await is_foreign(store, session_id):
-                await mark_foreign(store, new_id)
-            await store.append(new_id, _moved(new_id, visible(await store.entries(session_id))), None)
-        await store.drop_session(session_id, expected_tail=tail.entry_id)
-        await remove_mark(store, session_id)
-    finally:
-        try:
-            await store.release_lease(lease)
-        except NotFound:
-            pass  # deleted with its session
+    new_id = None if everything else derived_id(session_id, f"purged/{tail.entry_id}")
+    await _move(store, session_id, new_id)
     if isinstance(store, Erasing):
         try:
             await store.erase_deleted()
@@ -370,6 +361,32 @@ async def purge(store: SessionStore, session_id: str, *, everything: bool = Fals
             text = f"Session {session_id!r} {outcome}, but the store could not be rewritten: {error.message}"
             raise StoreError(f"{text} Deleted content may remain in it until the next purge.", cause=error) from error
     return new_id
+
+
+async def _move(store: SessionStore, session_id: str, new_id: str | None) -> None:
+    """Move what is visible of a session and of its sub-agents' sessions; without a new id, delete them."""
+    lease = await store.acquire_lease(session_id, "bartack purge")
+    try:
+        tail = await store.tail_of(session_id)
+        entries = await store.entries(session_id)
+        for inner_id in _sessions_below(session_id, entries):  # first: afterwards, nothing would name them
+            with suppress(NotFound):  # in another store, or moved before a crash
+                await _move(store, inner_id, None if new_id is None else f"{new_id}{inner_id[len(session_id) :]}")
+        if new_id is not None:
+            if await is_foreign(store, session_id):
+                await mark_foreign(store, new_id)
+            await store.append(new_id, _moved(session_id, new_id, visible(entries)), None)
+        await store.drop_session(session_id, expected_tail=tail.entry_id)
+        await remove_mark(store, session_id)
+    finally:
+        with suppress(NotFound):  # deleted with its session
+            await store.release_lease(lease)
+
+
+def _sessions_below(session_id: str, entries: Entries) -> list[str]:
+    """The sessions of the sub-agents of a session."""
+    inner_ids = subagent_sessions(entries, {entry.id for entry in entries})
+    return [inner_id for inner_id in inner_ids if is_subagent_session(inner_id, session_id)]
 
 
 def files_with(path: Path, text: str) -> list[Path]:
@@ -402,7 +419,7 @@ def _contains(file: Path, forms: Collection[bytes]) -> bool:
     return False
 
 
-def _moved(session_id: str, entries: Iterable[Entry]) -> list[Entry]:
+def _moved(old_id: str, session_id: str, entries: Iterable[Entry]) -> list[Entry]:
     """The entries in another session, without gaps; an entry whose parent is missing follows the one before it."""
     moved: list[Entry] = []
     ids: set[str] = set()
@@ -410,6 +427,27 @@ def _moved(session_id: str, entries: Iterable[Entry]) -> list[Entry]:
         parent = entry.parent_id
         if moved and parent not in ids:
             parent = moved[-1].id
-        moved.append(replace(entry, session_id=session_id, seq=len(moved) + 1, parent_id=parent))
+        fact = _with_moved_subagent(entry.fact, old_id, session_id)
+        moved.append(replace(entry, session_id=session_id, seq=len(moved) + 1, parent_id=parent, fact=fact))
         ids.add(entry.id)
     return moved
+
+
+def _with_moved_subagent(fact: Fact, old_id: str, session_id: str) -> Fact:
+    """The fact with the new id of a sub-agent's session, if it names one."""
+
+    def moved(noun: Named) -> Named:
+        inner_id = (noun.metadata or {}).get(SESSION)
+        if not is_subagent_session(inner_id, old_id):
+            return noun
+        return replace(noun, metadata={**(noun.metadata or {}), SESSION: f"{session_id}{inner_id[len(old_id) :]}"})
+
+    match fact:
+        case ToolProgress():
+            return moved(fact)
+        case Message() if fact.tool_results:
+            return replace(
+                fact, parts=tuple(moved(part) if isinstance(part, ToolResult) else part for part in fact.parts)
+            )
+        case _:
+            return fact

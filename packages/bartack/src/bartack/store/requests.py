@@ -38,7 +38,7 @@ from bartack.nouns.messages import Message, ModelRef, user
 from bartack.nouns.parts import ToolContent, ToolResult
 from bartack.session.decisions import Decision, decided_fact
 from bartack.session.outline import Past, outlines_of
-from bartack.session.redaction import copies_of, redacted, subagent_sessions, visible
+from bartack.session.redaction import copies_of, is_subagent_session, redacted, subagent_sessions, visible
 from bartack.session.run_state import RunState
 from bartack.session.schema_check import argument_check
 from bartack.session.title import TITLE
@@ -272,8 +272,7 @@ async def _redact_subagents(
 ) -> None:
     """Redact everything in these sessions of sub-agents, and in those of their own sub-agents."""
     for inner_session in inner_sessions:
-        # The name is metadata, which an imported session may have forged: it must not reach any other session.
-        if not inner_session.startswith(f"{session_id}/"):
+        if not is_subagent_session(inner_session, session_id):
             continue
         with suppress(NotFound):  # in another store, or purged
             entries = await store.entries(inner_session)
