@@ -87,3 +87,15 @@ def test_several_answers_are_refused(count: Any) -> None:
         with pytest.raises(PartValidationError, match="several answers") as caught:
             read_request(format, body, model_id="m")
         assert caught.value.path == path
+
+
+def test_a_body_that_was_parsed_is_read_without_another_check() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tools = [{"name": "look", "input_schema": schema, "cache_control": {"type": "ephemeral"}}]
+    body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}], "tools": tools}
+    read = read_request("anthropic-messages", body, is_parsed=True)
+    assert read == read_request("anthropic-messages", body)
+    assert read.tools[0].parameter_schema == schema
+    for wrong in ({"model": 3}, {"tools": [{**tools[0], "name": 3}]}, {"tools": [{**tools[0], "input_schema": 4}]}):
+        with pytest.raises(PartValidationError):
+            read_request("anthropic-messages", body | wrong, is_parsed=True)

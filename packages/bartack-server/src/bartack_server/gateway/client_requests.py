@@ -51,7 +51,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     def read(self, provider: str) -> ModelRequest:
         """The conversation and settings; continuation data in them belongs to this provider."""
         body = {name: value for name, value in self.body.items() if name not in _RESOLVED}
-        return read_request(self.format, body, provider=provider, model_id=self.model)
+        return read_request(self.format, body, provider=provider, model_id=self.model, is_parsed=True)
 
 
 def client_request(format: str, request: Request, data: bytes) -> ClientRequest:

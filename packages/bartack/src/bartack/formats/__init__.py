@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bartack.formats.client_tools import ToolOptions, tool_options
 from bartack.formats.decoder import Decoder
@@ -18,9 +19,10 @@ from bartack.formats.extra_fields import FORMATS
 from bartack.formats.format import Feature, Format, HistoryRules
 from bartack.formats.framing import FRAMINGS, Frame, FramingName, sniff
 from bartack.formats.losses import Encoded, Loss, Losses, LossReport
-from bartack.formats.request_facts import RequestFacts, facts_of
+from bartack.formats.request_facts import FIELDS, RequestFacts, facts_of
 from bartack.formats.request_writer import RequestWriter, Written, encode_request
 from bartack.formats.response_writer import ErrorResponse, ResponseWriter
+from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import ConfigError, PartValidationError
 from bartack.nouns.json_values import plain
 from bartack.nouns.requests import ModelRequest
@@ -81,14 +83,26 @@ def encode(format: str, request: ModelRequest, *, rules: HistoryRules | None = N
     return Encoded(encoded.body, encoded.report())
 
 
-def read_request(format: str, body: dict[str, Any], *, provider: str | None = None, model_id: str = "") -> ModelRequest:
+def read_request(
+    format: str, body: dict[str, Any], *, provider: str | None = None, model_id: str = "", is_parsed: bool = False
+) -> ModelRequest:
     """The request that a body of this format makes. `model_id` names the model where the body does not.
+
+    `is_parsed` promises that the body was parsed from JSON, and is not nested too deeply: it is not checked again.
 
     Raises `PartValidationError` for an unknown format, a body of another format, and a body that is not JSON.
     """
-    request = format_named(format).read_request(plain(body), provider=provider or format, model_id=model_id)
-    load(ModelRequest, dump(request))  # refuses a value that has not the type of its field
+    body = body if is_parsed else plain(body)
+    request = format_named(format).read_request(body, provider=provider or format, model_id=model_id)
+    tools = tuple(map(_without_objects, request.tools))
+    load(ModelRequest, dump(replace(request, tools=tools)))  # refuses a value that has not the type of its field
     return request
+
+
+def _without_objects(spec: ToolSpec) -> ToolSpec:
+    """A tool without its free-form JSON, which is most of many requests."""
+    objects: dict[str, Any] = {name: {} for name in ("parameter_schema", "extra") if type(getattr(spec, name)) is dict}
+    return replace(spec, **objects)
 
 
 def request_facts(format: str, body: dict[str, Any]) -> RequestFacts:
@@ -97,7 +111,8 @@ def request_facts(format: str, body: dict[str, Any]) -> RequestFacts:
     Raises `PartValidationError` for an unknown format, and for a value of another type.
     """
     row = format_named(format)
-    return facts_of(plain(body), stream=row.streams, usage_on_request=row.usage_on_request)
+    fields = plain({name: body[name] for name in FIELDS if name in body})
+    return facts_of(fields, stream=row.streams, usage_on_request=row.usage_on_request)
 
 
 def writer(format: str, **options: Any) -> ResponseWriter:

@@ -14,9 +14,20 @@ from bartack.formats.body_values import object_of, parsed_object, text_at, text_
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.noun import Noun
 
-__all__ = ["RequestFacts", "facts_of", "refuse_several_answers"]
+__all__ = ["FIELDS", "RequestFacts", "facts_of", "refuse_several_answers"]
 
 _PREVIOUS = ("previous_response_id", "previous_interaction_id")
+# What is read; the rest of a body is large.
+FIELDS = (
+    "stream",
+    "stream_options",
+    *_PREVIOUS,
+    "conversation",
+    "metadata",
+    "prompt_cache_key",
+    "session_id",
+    "client_metadata",
+)
 
 
 class RequestFacts(Noun, frozen=True, kw_only=True):
