@@ -33,8 +33,10 @@ from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.models import description, download
+from bartack.cli.output import show_by_windows
 from bartack.cli.store_access import store_flag
 from bartack.cli.telemetry import export_for, exported
+from bartack.display.visible_text import visible_text
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
@@ -54,7 +56,7 @@ from bartack_code.terminal.style import ChatConsole, Display, is_plain, symbols_
 from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
-from bartack_code.workspace.hooks import HookRunner, find_hook_file
+from bartack_code.workspace.hooks import HookFile, HookRunner, find_hook_file
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
 from bartack_code.workspace.subagents import extension_tools
@@ -79,6 +81,10 @@ def chat(
             autocompletion=options.complete_sessions,
             help="Session to continue: its id, or its first characters.",
         ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="ENTRY", help="Continue the branch of --session with this entry: its id or seq."),
     ] = None,
     pick: Annotated[bool, typer.Option("--pick", help="Choose a session to continue from a list.")] = False,
     tools: Annotated[
@@ -116,6 +122,8 @@ def chat(
     """
     if (session is not None) + continue_latest + pick > 1:
         raise typer.BadParameter("--session, --continue and --pick exclude each other")
+    if head is not None and session is None:
+        raise typer.BadParameter("--head needs --session")
     with options.usage_errors():
         _check_terminal()
         shown_as: Display = setting("display", display) or "full"
@@ -146,6 +154,7 @@ def chat(
     _offer_download(setup.model, console)
     flags = _ChatOptions(
         session=session,
+        head=head,
         continue_latest=continue_latest,
         pick=pick,
         uses_own_models=getattr(context.get_parameter_source("model"), "name", "") != "COMMANDLINE",
@@ -238,15 +247,21 @@ def _project_hooks(directory: Path, console: Console) -> Sequence[HookSettings]:
     if file is None or not file.hooks:
         return ()
     if not file.is_trusted:
-        console.print(f"{safe_line(str(file.path))} runs these programs outside the sandbox:", markup=False)
-        for hook in file.hooks:
-            tools = f" ({', '.join(hook.tools)})" if hook.tools else ""
-            console.print(safe_line(f"  {hook.event}{tools}: {hook.command}"), markup=False)
+        show_by_windows(
+            "\n".join([f"{safe_line(str(file.path))} runs these programs outside the sandbox:", *_shown(file)])
+        )
         if not typer.confirm("Allow them, as long as the file does not change?", default=False):
             console.print("Continuing without them.", markup=False)
             return ()
         file.trust()
     return file.hooks
+
+
+def _shown(file: HookFile) -> Iterator[str]:
+    """Each hook, with everything in its command visible; no line begins with what the file says."""
+    for hook in file.hooks:
+        yield f"  {hook.event} {visible_text(', '.join(hook.tools)).replace(chr(10), ' ')}".rstrip() + ":"
+        yield from (f"    | {line}" for line in visible_text(hook.command).split("\n"))
 
 
 def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile]) -> None:
@@ -280,6 +295,7 @@ class _ChatOptions(NamedTuple):
     """What a chat starts with, besides its model, tools and store."""
 
     session: str | None
+    head: str | None
     continue_latest: bool
     pick: bool
     uses_own_models: bool
@@ -315,7 +331,7 @@ async def _chat(
                     session = await pick_session(conversation)
                 if session is not None:
                     conversation.space()
-                    await conversation.open(session)
+                    await conversation.open(session, flags.head)
                 await _prompt_loop(conversation, keyboard, pastes)
     if conversation.session_id is not None:
         arguments = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"

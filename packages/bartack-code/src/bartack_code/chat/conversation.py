@@ -25,7 +25,7 @@ from bartack.app.errors import error_hint, error_text, failure_hint, with_hint, 
 from bartack.app.mcp_servers import unavailable_servers
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line, safe_text
-from bartack.app.sessions import ensure_session, find_session, has_unfinished_run, model_of
+from bartack.app.sessions import branch_with, ensure_session, find_session, has_unfinished_run, model_of
 from bartack.app.usage import SessionUsage, session_usage
 from bartack.display.run_reader import last_run
 from bartack.events import Retrying, RunFinished
@@ -191,11 +191,16 @@ class Conversation:
 
     # -- the session
 
-    async def open(self, session_id: str) -> None:
-        """Continue a stored session: show its last messages and resume an interrupted run. Raises `NotFound`."""
+    async def open(self, session_id: str, entry: str | None = None) -> None:
+        """Continue a stored session: show its last messages and resume an interrupted run. Raises `NotFound`.
+
+        With an entry, the newest branch with this entry is continued.
+        """
         try:
             session_id = await find_session(self.store, session_id)
-            branch = await self.store.load(session_id)
+            head = None if entry is None else await branch_with(self.store, session_id, entry)
+            branch = await self.store.load(session_id, head=head)
+            is_newest = head in (None, (await self.store.tail_of(session_id)).entry_id)
         except NotFound as error:
             with_store_hint(error)
             raise
@@ -206,12 +211,13 @@ class Conversation:
                 self.note("Not continued. The next message starts a new session.")
                 return
         self._enter(session_id)
+        self.head = None if is_newest else head
         await self._use_own_model(session_id)
         if foreign is None:
             self.show(branch)
         await self._update_usage()
         self._seen = branch[-1].id
-        if has_unfinished_run(branch):
+        if is_newest and has_unfinished_run(branch):
             self.note("Resuming the unfinished answer.")
             await self.show_run(
                 lambda: self.agent.resume_stream(session_id, model=self.model), earlier=last_run(branch)

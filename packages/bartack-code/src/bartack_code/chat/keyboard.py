@@ -109,7 +109,7 @@ class Keyboard:
 
     async def choice(self, question: str) -> str:
         """A short answer on one line. Raises as `line` does."""
-        self._keep(get_typeahead(self._asking.app.input))
+        self.take_typed()
         try:
             return (await _read(self._asking, "class:question", question)).strip()
         finally:
@@ -152,7 +152,7 @@ class Keyboard:
                     self._keep([press])
             changed()
 
-        self._keep(get_typeahead(source))  # what arrived together with the last line
+        self.take_typed()
         self._is_listening = True
         self._mark_pastes()
         try:
@@ -185,6 +185,11 @@ class Keyboard:
         parser = Vt100Parser(presses.append)
         parser.feed_and_flush(text.replace("\n", "\r"))
         self._keep(presses)
+
+    def take_typed(self) -> None:
+        """Add to the draft what arrived together with the last key of a prompt. prompt_toolkit keeps it for the next
+        prompt, which may be minutes away."""
+        self._keep(get_typeahead(self._session.app.input))
 
     def redraw(self) -> None:
         """Draw the prompt again, because its status line has changed."""
