@@ -129,8 +129,8 @@ class Lab:
         self.folder = folder
         self.project = folder / "project"
         self.project.mkdir()
-        self._programs = programs
-        self._model = model
+        self.programs = programs
+        self.model = model
         self._url = model.url
 
     def home(self, agent: str, name: str) -> Path:
@@ -158,14 +158,12 @@ class Lab:
             (home / "models.json").write_text(json.dumps({"providers": {"mock": provider}}))
         return home
 
-    def run(self, agent: str, home: Path, words: tuple[str, ...], **values: str) -> list[Json]:
-        """Run a program, and return the requests that it made."""
-        program = PROGRAMS[agent]
-        before = len(self._model.requests)
-        environment = {
+    def environment(self, agent: str, home: Path) -> dict[str, str]:
+        """The variables of a program: nothing of this machine but its path, and the scripted model for every API."""
+        return {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
-            program.home: str(home),
+            PROGRAMS[agent].home: str(home),
             "ANTHROPIC_BASE_URL": self._url,
             "ANTHROPIC_API_KEY": "x",
             "MOCK_KEY": "x",
@@ -183,11 +181,16 @@ class Lab:
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
         }
-        command = [str(self._programs / program.binary), *(word.format(**values) for word in words)]
+
+    def run(self, agent: str, home: Path, words: tuple[str, ...], **values: str) -> list[Json]:
+        """Run a program, and return the requests that it made."""
+        program = PROGRAMS[agent]
+        before = len(self.model.requests)
+        command = [str(self.programs / program.binary), *(word.format(**values) for word in words)]
         done = subprocess.run(
             command,
             cwd=self.project,
-            env=environment,
+            env=self.environment(agent, home),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -196,7 +199,7 @@ class Lab:
         )
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        return self._model.requests[before:]
+        return self.model.requests[before:]
 
 
 def install_programs() -> None:

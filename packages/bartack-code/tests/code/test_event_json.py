@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from bartack.events import (
@@ -30,7 +31,9 @@ from bartack.nouns.messages import ModelRef, assistant
 from bartack.nouns.tables import AgentStatus
 from bartack.nouns.tool_states import Running, ToolTime
 from bartack_code.run.event_json import event_json, finished_json
+from bartack_code.run.event_schema import event_schema
 
+SCHEMA = Draft202012Validator(event_schema())
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIME = "2026-01-01T00:00:00Z"
 ENTRY = Entry(
@@ -131,6 +134,11 @@ def test_each_event_has_its_name_and_fields(event: Event, name: str, fields: dic
     document = event_json(event)
     assert document == {"event": name, **fields}
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
+    SCHEMA.validate(document)
+    SCHEMA.validate({**document, "later": 1})
+    assert not SCHEMA.is_valid({"event": name})
+    for key in fields:
+        assert not SCHEMA.is_valid({**document, key: [1]})
 
 
 def test_a_run_that_could_not_start_is_finished_too() -> None:
@@ -142,6 +150,7 @@ def test_a_run_that_could_not_start_is_finished_too() -> None:
         None,
     )
     assert last.keys() == {"event", *RESULT_JSON}
+    SCHEMA.validate(last)
     aborted = finished_json(replace(RESULT, status=AgentStatus.ABORTED, reason="interrupted"), None)
     assert aborted["error"] == {"errorCode": "aborted", "message": "interrupted", "retryable": False}
     stopped = finished_json(None, Failed(ErrorCode.ABORTED, "stopped"))

@@ -15,17 +15,21 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from bartack.nouns.entries import Entry, RunEnded, SessionHeader
 from bartack.nouns.messages import Message
 from bartack.store import open_store
 from bartack.store.foreign import mark_foreign
+from bartack_code.run.event_schema import event_schema
 from tests.cli.provider_server import ProviderServer, Script, Step, provider
 
 MODEL = "openai-compatible:test"
+SCHEMA = Draft202012Validator(event_schema())
 KEY = "sk-test-0123456789abcdef"
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -107,7 +111,10 @@ class Done:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.stdout.splitlines()]
+        events = [json.loads(line) for line in self.stdout.splitlines()]
+        for event in events:
+            SCHEMA.validate(event)
+        return events
 
     def error(self) -> str:
         """The error line and its hint; everything else on stderr is about the session."""
@@ -911,3 +918,25 @@ def test_an_invalid_configuration_file_is_named(shell: Shell, contents: str, tex
     assert str(shell.config) in done.stderr
     assert text in done.error()
     assert "\x1b" not in done.stderr
+
+
+def test_the_workflow_of_the_guide_reviews_a_change(shell: Shell) -> None:
+    guide = Path(__file__).parents[4] / "docs" / "guides" / "automation.md"
+    (script,) = re.findall(r"^        run: \|\n((?: {10}.*\n)+)", guide.read_text(encoding="utf-8"), re.MULTILINE)
+    (shell.work / "plants.py").write_text("FERNS = 1\n", encoding="utf-8")
+    identity = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "begin"], ["branch", "base"]):
+        subprocess.run([*identity, *words], cwd=shell.work, check=True, timeout=TIMEOUT)
+    (shell.work / "plants.py").write_text("FERNS = 2\n", encoding="utf-8")
+    subprocess.run([*identity, "commit", "--quiet", "-am", "change"], cwd=shell.work, check=True, timeout=TIMEOUT)
+    writes = {"call": "write_file", "arguments": {"path": "plants.py", "text": "misled"}}
+    with provider([[writes], ["plants.py:1 is fine."]]) as server:
+        shell.at(server)
+        path = f"{Path(sys.executable).parent}:{shell.env['PATH']}"
+        environment = {**shell.env, "PATH": path, "BASE": "base"}
+        subprocess.run(
+            ["bash", "-e", "-c", dedent(script)], cwd=shell.work, env=environment, check=True, timeout=TIMEOUT
+        )
+    assert (shell.work / "review.md").read_text(encoding="utf-8") == "plants.py:1 is fine.\n"
+    assert (shell.work / "plants.py").read_text(encoding="utf-8") == "FERNS = 2\n"
+    assert "+FERNS = 2" in server.requests[0]["messages"][-1]["content"]

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
+import msgspec
 import typer
 
 from bartack.app.agent_setup import AgentSetup, demo_notice, load_output_schema, resolve_setup
@@ -33,6 +34,7 @@ from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.parts import FileRef, Image
 from bartack.tools import Decision, ToolDefinition
 from bartack_code.run.detached import DetachedPrompt, submit_detached
+from bartack_code.run.event_schema import event_schema
 from bartack_code.run.output import JsonOutput, Output, TextOutput
 from bartack_code.run.single_run import PreparedRun, execute
 from bartack_code.workspace.attachments import MAX_BYTES, load_attachment
@@ -103,6 +105,18 @@ OutputSchemaOption = Annotated[
     ),
 ]
 EventsOption = Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")]
+
+
+def _print_schema(is_wanted: bool) -> None:
+    if is_wanted:
+        print(msgspec.json.format(msgspec.json.encode(event_schema()), indent=2).decode())
+        raise typer.Exit
+
+
+SchemaOption = Annotated[
+    bool,
+    typer.Option("--json-schema", is_eager=True, callback=_print_schema, help="Print the JSON Schema of these lines."),
+]
 DetachOption = Annotated[
     bool, typer.Option("--detach", help="Queue the prompt for a worker, print the session id, and exit.")
 ]
@@ -147,6 +161,7 @@ def run(
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
     as_json: EventsOption = False,
+    json_schema: SchemaOption = False,
     detach: DetachOption = False,
     agent: AgentOption = OWN_AGENT,
     queue: options.QueueOption = QUEUE,
