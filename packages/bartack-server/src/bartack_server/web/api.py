@@ -271,7 +271,8 @@ async def _search(call: Call) -> Any:
         raise PartValidationError("The parameter query is missing.", path="$.query.query")
     start = call.number("cursor", 0, maximum=_MAX_HITS)
     end = min(start + call.limit, _MAX_HITS)
-    hits = await call.service.store.search(query, end + 1, prefix=call.user.prefix)
+    is_ranked = call.query("best") == "true"
+    hits = await call.service.store.search(query, end + 1, prefix=call.user.prefix, best_first=is_ranked)
     return _page([dump(hit) for hit in hits[start:end]], str(end) if end < min(len(hits), _MAX_HITS) else None)
 
 
@@ -469,6 +470,7 @@ async def _events(call: Call) -> Response:
 
 _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
+_BEST = Query("best", "`true`: the best matches first, instead of those of the latest sessions.")
 _HTML = Query("html", "With any value, entries include what the page draws: rendered Markdown, and states of calls.")
 _BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer", 0, MAX_NUMBER)
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
@@ -495,6 +497,7 @@ ENDPOINTS = (
             PAGE[0],
             Query("cursor", "The cursor of the last page.", "integer", 0, _MAX_HITS),
             Query("query", "The words.", is_required=True, pattern=r"\S"),
+            _BEST,
         ),
     ),
     Endpoint(

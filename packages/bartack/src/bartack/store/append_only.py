@@ -56,7 +56,7 @@ class ReadableTables(Protocol):
     def entries(self, session_id: str, after_seq: int, limit: int | None, *, hide: bool = False) -> Entries: ...
     def heads(self, session_id: str) -> tuple[str, ...]: ...
     def sessions(self, limit: int, cursor: str | None, query: str | None, *, prefix: str, reserved: bool) -> Page: ...
-    def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]: ...
+    def search(self, text: str, limit: int, *, prefix: str, best_first: bool) -> tuple[Hit, ...]: ...
     def totals(self, session_id: str | None) -> Totals: ...
     def inspect(self, session_id: str | None) -> Inspection: ...
     def journal(self, session_id: str, generation: int, after_number: int) -> Sequence[MessageDeltaBatch]: ...
@@ -192,8 +192,10 @@ class AppendOnlyStore(ABC):
             lambda tables: tables.sessions(limit, cursor, query, prefix=prefix, reserved=reserved)
         )
 
-    async def search(self, text: str, limit: int = 50, *, prefix: str = "") -> tuple[Hit, ...]:
-        return await self._scanning(lambda tables: tables.search(text, limit, prefix=prefix))
+    async def search(
+        self, text: str, limit: int = 50, *, prefix: str = "", best_first: bool = False
+    ) -> tuple[Hit, ...]:
+        return await self._scanning(lambda tables: tables.search(text, limit, prefix=prefix, best_first=best_first))
 
     async def totals(self, session_id: str | None = None) -> Totals:
         return await self._scanning(lambda tables: tables.totals(session_id))
@@ -320,6 +322,10 @@ class TableStore(AppendOnlyStore):
     def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
         """The result of `work`; when this returns, what it stored is durable. Long work has no time limit."""
 
+    def _write_lease(self, work: Callable[[Tables], T]) -> Awaitable[T]:
+        """The same for a lease, which a power loss may undo: it ends every process that could hold one."""
+        return self._write(work)
+
     def _moment(self) -> Moment:
         return Moment(self.environment.now(), self.environment.boot_s())
 
@@ -336,7 +342,7 @@ class TableStore(AppendOnlyStore):
                 tables.set_lease(lease)
             return lease
 
-        return await self._write(work)
+        return await self._write_lease(work)
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> Inspection:
         inspection = await super().inspect(session_id, repair=repair)
