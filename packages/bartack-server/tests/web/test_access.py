@@ -369,12 +369,12 @@ async def test_chats_and_threads_of_others_are_out_of_reach(gate: Gate) -> None:
                 assert (await bob.send("GET", f"{path}/stream"))[0] == 204
                 assert (await bob.send("POST", f"{path}/stop"))[0] == 204
                 answered = {"id": chat, "messages": [{"id": "m", "role": "assistant", "parts": []}], "approvals": [yes]}
-                assert (await bob.send("POST", "/api/ai-sdk/chat", json=answered))[0] == 400
+                assert (await bob.send("POST", "/api/ai-sdk/chat", json=answered))[0] == 404
                 thread: dict[str, Any] = {"threadId": chat, "runId": "r"}
                 status, body, _ = await bob.send("POST", "/api/ag-ui/connect", json=thread)
                 assert (status, b'"messages":[]' in body) == (200, True)
                 thread["resume"] = [{"interruptId": id, "status": "resolved"}]
-                assert (await bob.send("POST", "/api/ag-ui", json=thread))[0] == 400
+                assert (await bob.send("POST", "/api/ag-ui", json=thread))[0] == 404
             assert await ann.get("/sessions/ann:1/entries") == before
             assert (await bob.get("/sessions"))["items"] == []
             assert await bob.get("/ai-sdk/chat/bartack:queue/messages") == []  # his own chat of that name

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from starlette.requests import HTTPConnection
 
@@ -119,7 +120,7 @@ async def test_only_models_that_the_server_offers_can_be_chosen(gate: Gate) -> N
         for name in ("local:/etc/shadow", "anthropic:claude-sonnet-4-6", "scripted", ""):
             for path, body in (("runs", {"text": "hello"}), ("requests", {"type": "switch"})):
                 status, value, _ = await client.send("POST", f"/api/sessions/s/{path}", json={**body, "model": name})
-                assert (status, value["error"]["code"], value["error"]["path"]) == (400, "invalid_value", "$.model")
+                assert (status, value["error"]["code"]) == (404, "not_found")
                 assert value["error"]["message"].endswith(f"offered: {', '.join(offered)}.")
         assert (await client.get("/sessions/s/entries"))["items"] == stored
         await client.post("/sessions/s/requests", type="switch", model="ollama:big")
@@ -404,7 +405,7 @@ async def test_an_attachment_that_cannot_be_used_is_refused(
         ("POST", "/sessions/s/requests", {"type": "explode"}, (400, "invalid_value")),
         ("POST", "/sessions/s/requests", {"type": "queue", "txet": "x"}, (400, "invalid_value")),
         ("POST", "/sessions/s/requests", {"type": "queue", "text": " "}, (400, "invalid_value")),
-        ("POST", "/sessions/s/requests", {"type": "switch", "model": "nonsense"}, (400, "invalid_value")),
+        ("POST", "/sessions/s/requests", {"type": "switch", "model": "nonsense"}, (404, "not_found")),
         ("POST", "/sessions/s/runs", {"text": "x", "agent": "none"}, (400, "invalid_value")),
         ("POST", "/sessions/s/runs", {"text": "x", "head": "none"}, (404, "not_found")),
         ("POST", "/sessions", {"id": "s"}, (409, "conflict")),
@@ -423,6 +424,47 @@ async def test_a_wrong_request_gets_one_clear_error(
 async def test_an_unknown_method_gets_the_list_of_all_others(client: Client) -> None:
     status, _, headers = await client.send("OPTIONS", "/api/sessions")
     assert (status, headers["allow"]) == (405, "GET, HEAD, POST")
+    status, _, headers = await client.send("OPTIONS", "/api/sessions/s/entries")
+    assert (status, headers["allow"]) == (405, "GET, HEAD"), "not the methods of a session with the id s/entries"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "is_valid"),
+    [
+        ("/api/sessions/{session}/runs", {"text": "hello"}, True),
+        ("/api/sessions/{session}/runs", {"attachments": [{"name": "a.txt", "data": "aGVsbG8="}]}, True),
+        ("/api/sessions/{session}/runs", {"text": "  "}, False),
+        ("/api/sessions/{session}/runs", {"text": "hello", "agent": "none"}, False),
+        ("/api/sessions/{session}/runs", {"attachments": [{"name": "a.txt", "data": "not base64"}]}, False),
+        ("/api/sessions/{session}/requests", {"type": "queue"}, False),
+        (
+            "/api/sessions/{session}/requests",
+            {"type": "decide", "toolCallId": "c", "decision": "deny", "always": "tool"},
+            False,
+        ),
+        ("/api/ag-ui", {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "hello"}]}, False),
+        (
+            "/api/ag-ui",
+            {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hello"}]},
+            True,
+        ),
+        ("/api/ai-sdk/chat", {"id": "t", "messages": []}, False),
+        (
+            "/api/ai-sdk/chat",
+            {"id": "t", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "hello"}]}]},
+            True,
+        ),
+    ],
+)
+async def test_the_document_says_which_bodies_are_accepted(
+    client: Client, path: str, body: dict[str, Any], is_valid: bool
+) -> None:
+    document = await client.get("/openapi.json")
+    schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    validator = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
+    assert validator.is_valid(body) is is_valid
+    status, _, _ = await client.send("POST", path.replace("{session}", "t"), json=body)
+    assert (status < 300) is is_valid
 
 
 async def test_the_document_describes_every_route_and_its_references_resolve(client: Client) -> None:
@@ -448,6 +490,11 @@ async def test_the_document_describes_every_route_and_its_references_resolve(cli
     parameters = {parameter["name"]: parameter for parameter in document["paths"]["/api/search"]["get"]["parameters"]}
     assert parameters["query"]["required"]
     assert parameters["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 200}
+    assert parameters["cursor"]["schema"] == {"type": "integer", "minimum": 0, "maximum": 10_000}
+    agents = [one for one in document["paths"]["/api/tools"]["get"]["parameters"] if one["name"] == "agent"]
+    assert agents[0]["schema"]["enum"] == ["agent"]
+    assert schemas["NewSession"]["properties"]["agent"]["enum"] == ["agent", None]
+    assert "204" in document["paths"][f"{chat}/stream"]["get"]["responses"]
     for path, operations in document["paths"].items():
         filled = path.replace("{session}", "none").replace("{entry}", "e").replace("{number}", "0")
         for method in operations:

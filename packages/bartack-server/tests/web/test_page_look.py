@@ -350,3 +350,16 @@ async def test_a_wide_table_and_what_follows_it_keep_their_distance(gate: Gate) 
           - document.querySelector('.wide').getBoundingClientRect().bottom"""
         assert await site.page.evaluate(gap) >= 8
         await site.check()
+
+
+async def test_the_best_match_of_a_search_comes_first(site: Site) -> None:
+    await site.client.post("/sessions/best/runs", text="umbrella umbrella umbrella")
+    await state_is(site.client, "best", "idle")
+    await site.client.post("/sessions/late/runs", text="a long text about rain that has one umbrella among other words")
+    await state_is(site.client, "late", "idle")
+    await site.page.locator("session-list .row", has_text="a long text").wait_for()
+    rows = site.page.locator("session-list .row .name")
+    assert "a long text" in await rows.first.inner_text(), "the list itself begins with the latest"
+    await site.page.locator("session-list input").fill("umbrella")
+    await site.window.sees("Found in 2 sessions", "session-list")
+    assert "umbrella umbrella" in await rows.first.inner_text()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from bartack.display.run_reader import last_run
 from bartack.nouns.entries import Custom, Entry
-from bartack.nouns.errors import PartValidationError
+from bartack.nouns.errors import Conflict
 from bartack.nouns.json_values import json_text
 from bartack.protocols.ag_ui import HEADERS, STATE, AgUiStream
 from bartack.protocols.ag_ui_messages import AgUiRequest, RunInput, ag_ui_messages, read_run
@@ -40,15 +40,13 @@ async def _run(call: Call) -> Response:
     session_id = session_of(call, request.thread_id)
     check_prompt(request.prompt)
     stored = await entries_of(call, session_id)
-    check_asked(stored, request.decisions, "$.resume")
+    check_asked(stored, request.decisions)
     if request.prompt is None or request.decisions:
         continued = await _continue(call, session_id, request)
         if continued is not None:
             return continued
     if request.prompt is None:
-        raise PartValidationError(
-            "The input contains neither a message to answer nor an answer to an interrupt.", path="$.messages"
-        )
+        raise Conflict("The input contains neither a message to answer nor an answer to an interrupt.")
     started = await call.service.start_run(
         call.user,
         session_id,

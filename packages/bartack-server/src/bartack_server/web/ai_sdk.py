@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from bartack.display.run_reader import last_run
-from bartack.nouns.errors import NotFound, PartValidationError
+from bartack.nouns.errors import Conflict, NotFound, PartValidationError
 from bartack.protocols.ai_sdk import UIMessageStream, Version
 from bartack.protocols.ai_sdk_messages import ChatBody, ChatRequest, read_chat, ui_messages
 from bartack.store import requests
@@ -39,7 +39,7 @@ async def _chat(call: Call) -> Response:
     session_id = session_of(call, request.chat_id)
     check_prompt(request.prompt)
     stored = await entries_of(call, session_id)
-    check_asked(stored, request.decisions, "$.messages")
+    check_asked(stored, request.decisions)
     if request.prompt is None:
         return await _continue(call, session_id, request, version)
     if request.decisions:
@@ -58,9 +58,7 @@ async def _continue(call: Call, session_id: str, request: ChatRequest, version: 
     replies = ClientAnswers(request.decisions, {ids.get(key, key): output for key, output in request.outputs.items()})
     waiting = [entry for entry in last_run(branch) if replies.answers(entry)]
     if not waiting:
-        raise PartValidationError(
-            "The last message is neither from the user nor an answer to a pending approval.", path="$.messages"
-        )
+        raise Conflict("The last message is neither from the user nor an answer to a pending approval.")
     subagents = await open_subagents(call.service, last_run(branch))
     await post_answers(call, session_id, await open_answers(call, session_id, replies))
     await call.service.runs.resume(session_id)
@@ -119,7 +117,14 @@ def _rows(prefix: str) -> tuple[Endpoint, ...]:
             max_body=MAX_MESSAGE_BODY,
             media_type=stream,
         ),
-        Endpoint("GET", f"{chat}/stream", _resume, "Resume the stream of a chat.", media_type=stream),
+        Endpoint(
+            "GET",
+            f"{chat}/stream",
+            _resume,
+            "Resume the stream of a chat.",
+            media_type=stream,
+            empty="No answer is arriving.",
+        ),
         Endpoint("POST", f"{chat}/stop", _stop, "Stop the answer of a chat.", media_type=None),
         Endpoint(
             "GET",

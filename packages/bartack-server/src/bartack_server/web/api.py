@@ -33,7 +33,17 @@ from bartack.store.session_store import SessionInfo, SessionStore
 from bartack.views import document, feed, ledger
 from bartack_server.web import bodies
 from bartack_server.web.document import html_document
-from bartack_server.web.endpoint import MAX_MESSAGE_BODY, PAGE, Call, Endpoint, Query, json_response
+from bartack_server.web.endpoint import (
+    MAX_MESSAGE_BODY,
+    MAX_NUMBER,
+    PAGE,
+    POSITION,
+    SESSION_PAGE,
+    Call,
+    Endpoint,
+    Query,
+    json_response,
+)
 from bartack_server.web.event_stream import EventStream, frame, live_frame
 from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
@@ -462,7 +472,7 @@ _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
 _BEST = Query("best", "`true`: the best matches first, instead of those of the latest sessions.")
 _HTML = Query("html", "With any value, entries include what the page draws: rendered Markdown, and states of calls.")
-_BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer", 0)
+_BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer", 0, MAX_NUMBER)
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
 
 ENDPOINTS = (
@@ -475,7 +485,7 @@ ENDPOINTS = (
         "/api/sessions",
         _sessions,
         "List sessions, most recently changed first.",
-        query=(*PAGE, Query("query", "List only sessions with these words.")),
+        query=(*SESSION_PAGE, Query("query", "List only sessions with these words.")),
     ),
     Endpoint("POST", "/api/sessions", _create, "Create a session without messages.", body=bodies.NewSession),
     Endpoint(
@@ -483,7 +493,12 @@ ENDPOINTS = (
         "/api/search",
         _search,
         "Find entries by their words.",
-        query=(*PAGE, Query("query", "The words.", is_required=True), _BEST),
+        query=(
+            PAGE[0],
+            Query("cursor", "The cursor of the last page.", "integer", 0, _MAX_HITS),
+            Query("query", "The words.", is_required=True, pattern=r"\S"),
+            _BEST,
+        ),
     ),
     Endpoint(
         "GET",
@@ -515,7 +530,7 @@ ENDPOINTS = (
         f"{_SESSION}/requests",
         _request,
         "Queue or steer with a message, decide about a tool call or post its result, abort, switch the model, redact.",
-        body=bodies.PostedRequest,  # type: ignore[arg-type]
+        body=bodies.PostedRequest,
         max_body=MAX_MESSAGE_BODY,
     ),
     Endpoint(
@@ -523,7 +538,7 @@ ENDPOINTS = (
         f"{_SESSION}/events",
         _events,
         "Follow a session: entries, and the deltas of the answer in progress. Continue with Last-Event-ID.",
-        query=(Query("position", "Start after this event; by default at the first entry."), _HTML),
+        query=(Query("position", "Start after this event; by default at the first entry.", pattern=POSITION), _HTML),
         media_type="text/event-stream",
     ),
     Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Remove the approval rules of a session."),
@@ -532,7 +547,7 @@ ENDPOINTS = (
         f"{_SESSION}/export",
         _export,
         "Download a branch as a page or as JSON.",
-        query=(Query("format", "html, which is the default, or json."), _HEAD),
+        query=(Query("format", "html, which is the default, or json.", pattern="^(html|json)?$"), _HEAD),
         media_type="*/*",
     ),
     Endpoint("DELETE", _SESSION, _delete, "Delete a session."),

@@ -127,7 +127,7 @@ class WebApp(Starlette):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         cookie_name = self.access.cookie_name if isinstance(self.access, TokenAccess) else None
-        return openapi_document(self._endpoints, cookie_name)
+        return openapi_document(self._endpoints, cookie_name, list(self.service.agent_names))
 
     async def answer(self, row: Endpoint, request: Request, uses: ExitStack) -> Response:
         """The response of an endpoint, which the caller sends before it closes `uses`.
@@ -242,9 +242,11 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "refused")
     headers = dict(error.headers or {})
-    if error.status_code == 405:  # Starlette lists the methods of the first route with this path only
+    if error.status_code == 405:  # Starlette lists the methods of the first route only
         matching = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-        headers["Allow"] = ", ".join(sorted({method for route in matching for method in route.methods}))
+        # The id of a session may look like the rest of a longer path, so the shorter one matches as well.
+        same = [route for route in matching if route.path == matching[0].path]
+        headers["Allow"] = ", ".join(sorted({method for route in same for method in route.methods}))
     return error_response(HttpError(error.status_code, code, f"{error.detail.rstrip('.')}.", headers))
 
 

@@ -28,6 +28,15 @@ class _Body(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     pass
 
 
+_BASE64 = Meta(
+    extra_json_schema={
+        "contentEncoding": "base64",
+        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)$",
+    }
+)
+_CallId = Annotated[str, Meta(min_length=1)]
+
+
 class Login(_Body, frozen=True):
     """The one-time code of a link."""
 
@@ -38,7 +47,7 @@ class Attachment(_Body, frozen=True):
     """A file that belongs to a message. Its type is read from its content."""
 
     name: str
-    data: str  # base64
+    data: Annotated[str, _BASE64]
 
 
 class NewSession(_Body, frozen=True):
@@ -82,7 +91,7 @@ class DecideRequest(_Body, frozen=True, tag_field="type", tag="decide"):
     process; the rules are listed with the question.
     """
 
-    tool_call_id: str
+    tool_call_id: _CallId
     decision: Literal["approve", "deny", "modify_args"]
     arguments: dict[str, Any] | None = None
     question_digest: str | None = None
@@ -93,7 +102,7 @@ class DecideRequest(_Body, frozen=True, tag_field="type", tag="decide"):
 class ResultRequest(_Body, frozen=True, tag_field="type", tag="result"):
     """The result of a deferred tool call."""
 
-    tool_call_id: str
+    tool_call_id: _CallId
     content: str | dict[str, Any]
     is_error: bool = False
 

@@ -96,8 +96,8 @@ def check_prompt(prompt: Message | None) -> None:
         raise PartValidationError("The message is empty.", path="$.messages")
 
 
-def check_asked(entries: Sequence[Entry], decisions: Mapping[str, Decision], path: str) -> None:
-    """`PartValidationError` for a decision about a question that was never asked.
+def check_asked(entries: Sequence[Entry], decisions: Mapping[str, Decision]) -> None:
+    """`NotFound` for a decision about a question that was never asked.
 
     Others may have decided since, the question may have been asked again about something else, and clients repeat old
     decisions: those of AG-UI must, after an error.
@@ -106,9 +106,7 @@ def check_asked(entries: Sequence[Entry], decisions: Mapping[str, Decision], pat
     asked = {(question.tool_call_id, question_digest(question)) for question in questions}
     for call_id, decision in decisions.items():
         if (call_id, decision.question_digest) not in asked:
-            raise PartValidationError(
-                f"Call {call_id!r} has never required approval, or not of what was shown.", path=path
-            )
+            raise NotFound(f"Call {call_id!r} has never required approval, or not of what was shown.")
 
 
 async def open_answers(call: Call, session_id: str, answers: ClientAnswers) -> ClientAnswers:

@@ -11,10 +11,9 @@ A handler gets a `Call`: the service, the user, the decoded body. It returns a r
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -26,7 +25,10 @@ from bartack_server.web.service import SessionService
 __all__ = [
     "MAX_BODY",
     "MAX_MESSAGE_BODY",
+    "MAX_NUMBER",
     "PAGE",
+    "POSITION",
+    "SESSION_PAGE",
     "Call",
     "Endpoint",
     "HttpError",
@@ -39,10 +41,13 @@ __all__ = [
 MAX_BODY = 1_000_000  # bytes
 MAX_MESSAGE_BODY = 30_000_000  # a message contains its attachments
 _MAX_PAGE = 200
+MAX_NUMBER = 2**53
+POSITION = r"^([0-9]{1,18}|[^:\x00-\x20]+:[0-9]{1,18}:-?[0-9]{1,18}(:[0-9]{1,18})?)?$"
+_JSON_TEXT = r'"([^"\\\x00-\x1f]|\\["\\])*"'
+SESSION_CURSOR = rf"^(\[{_JSON_TEXT},{_JSON_TEXT}\])?$"
 _BODY_S = 10.0  # until the body has arrived, for a small one
 _BODY_BYTES_PER_S = 100_000  # a poor mobile connection
 
-T = TypeVar("T")
 
 STATUSES = {
     ErrorCode.INVALID_VALUE: 400,
@@ -81,12 +86,12 @@ class Query(NamedTuple):
     minimum: int | None = None
     maximum: int | None = None
     is_required: bool = False
+    pattern: str | None = None
 
 
-PAGE = (
-    Query("limit", "How many items to return at most; by default 50.", "integer", 1, _MAX_PAGE),
-    Query("cursor", "The cursor of the last page."),
-)
+_LIMIT = Query("limit", "How many items to return at most; by default 50.", "integer", 1, _MAX_PAGE)
+PAGE = (_LIMIT, Query("cursor", "The cursor of the last page.", "integer", 0, MAX_NUMBER))
+SESSION_PAGE = (_LIMIT, Query("cursor", "The cursor of the last page.", pattern=SESSION_CURSOR))
 
 
 class Endpoint(NamedTuple):
@@ -96,13 +101,14 @@ class Endpoint(NamedTuple):
     path: str
     handle: Callable[["Call"], Awaitable[Any]]
     summary: str
-    body: type[Struct] | None = None
+    body: Any = None  # the type of the body: a struct, or a union of them
     query: tuple[Query, ...] = ()
     items: str | None = None  # the noun in its pages
     media_type: str | None = "application/json"  # None: the response has no body
     result: Literal["object", "array"] = "object"  # the type of its JSON
     max_body: int = MAX_BODY
     is_public: bool = False  # without a token
+    empty: str | None = None  # what status 204 means, if it is not the only one
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ class Call:
         """A query parameter; None if it is missing or empty."""
         return self.request.query_params.get(name) or None
 
-    def number(self, name: str, default: int, *, minimum: int = 0, maximum: int = 2**53) -> int:
+    def number(self, name: str, default: int, *, minimum: int = 0, maximum: int = MAX_NUMBER) -> int:
         """A query parameter that is a number; `PartValidationError` if it is not, or out of range."""
         text = self.query(name)
         if text is None:
@@ -166,7 +172,7 @@ def error_response(error: Exception) -> Response:
     return json_response({"error": details}, STATUSES.get(error.code, 500), headers)
 
 
-async def read_body(request: Request, body: type[T], max_bytes: int) -> T:
+async def read_body(request: Request, body: Any, max_bytes: int) -> Any:
     """The JSON body; `HttpError` or `PartValidationError` if it is not JSON, too large or invalid."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":

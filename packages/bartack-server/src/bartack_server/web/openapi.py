@@ -1,14 +1,15 @@
 """The OpenAPI document of the API, from the same rows as its routes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from bartack.nouns.schema import json_schema
-from bartack_server.web.endpoint import PAGE, Endpoint, Query
+from bartack_server.web.body_rules import RULES
+from bartack_server.web.endpoint import Endpoint, Query
 
 __all__ = ["openapi_document"]
 
@@ -26,19 +27,25 @@ _ERROR = {
 }
 
 
-def openapi_document(endpoints: Iterable[Endpoint], cookie_name: str | None) -> dict[str, Any]:
+def openapi_document(endpoints: Iterable[Endpoint], cookie_name: str | None, agents: Sequence[str]) -> dict[str, Any]:
     """The document, with the schemas of all bodies and of the canonical JSON.
 
-    `cookie_name` is the cookie that replaces the token; None if users are authorized in another way.
+    `cookie_name` is the cookie that replaces the token; None if users are authorized in another way. `agents` are the
+    names that the API accepts.
     """
     rows = tuple(endpoints)
     bodies = [row.body for row in rows if row.body is not None]
     schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)
+    for name, component in components.items():
+        if name in RULES:
+            component["allOf"] = [RULES[name]]
+        if "agent" in component.get("properties", ()):
+            component["properties"]["agent"] = {"enum": [*agents, None], "default": None}
     by_row = dict(zip([row for row in rows if row.body is not None], schemas, strict=True))
     paths: dict[str, Any] = {}
     for row in rows:
         path = re.sub(r"\{(\w+)(:\w+)?\}", r"{\1}", row.path)
-        paths.setdefault(path, {})[row.method.lower()] = _operation(row, by_row.get(row))
+        paths.setdefault(path, {})[row.method.lower()] = _operation(row, by_row.get(row), agents)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Bartack", "version": version("bartack")},
@@ -61,12 +68,12 @@ def _canonical() -> dict[str, Any]:
     return schemas
 
 
-def _operation(row: Endpoint, body: dict[str, Any] | None) -> dict[str, Any]:
+def _operation(row: Endpoint, body: dict[str, Any] | None, agents: Sequence[str]) -> dict[str, Any]:
     in_path = re.findall(r"\{(\w+)(?::\w+)?\}", row.path)
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path
     ]
-    parameters += [_parameter(query) for query in row.query]
+    parameters += [_parameter(query, agents) for query in row.query]
     operation: dict[str, Any] = {"summary": row.summary}
     if row.is_public:
         operation["security"] = []
@@ -81,12 +88,15 @@ def _operation(row: Endpoint, body: dict[str, Any] | None) -> dict[str, Any]:
     succeeded: dict[str, Any] = {"description": row.summary}
     if row.media_type is not None:
         succeeded["content"] = {row.media_type: {"schema": _result(row)}}
-    operation["responses"] = {"2XX": succeeded, "4XX": failed, "5XX": failed}
+    empty = {} if row.empty is None else {"204": {"description": row.empty}}
+    operation["responses"] = {**empty, "2XX": succeeded, "4XX": failed, "5XX": failed}
     return operation
 
 
-def _parameter(query: Query) -> dict[str, Any]:
-    limits = {"minimum": query.minimum, "maximum": query.maximum}
+def _parameter(query: Query, agents: Sequence[str]) -> dict[str, Any]:
+    limits: dict[str, Any] = {"minimum": query.minimum, "maximum": query.maximum, "pattern": query.pattern}
+    if query.name == "agent":
+        limits["enum"] = agents
     schema = {"type": query.type, **{name: value for name, value in limits.items() if value is not None}}
     parameter = {"name": query.name, "in": "query", "description": query.description, "schema": schema}
     return {**parameter, "required": True} if query.is_required else parameter
@@ -95,7 +105,7 @@ def _parameter(query: Query) -> dict[str, Any]:
 def _result(row: Endpoint) -> dict[str, Any]:
     if row.media_type != "application/json":
         return {}
-    if not set(PAGE) <= set(row.query):
+    if "cursor" not in {query.name for query in row.query}:
         return {"type": row.result}
     item = {"type": "object"} if row.items is None else {"$ref": _REFERENCE.format(name=row.items)}
     return {

@@ -6,7 +6,7 @@ await service.request("trip", lambda store: queue(store, "trip", "And on Tuesday
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -135,6 +135,11 @@ class SessionService:
         self._store = None
 
     @property
+    def agent_names(self) -> Collection[str]:
+        """The names of the agents, also before the store is open."""
+        return self._given
+
+    @property
     def store(self) -> SessionStore:
         """The open store."""
         assert self._store is not None, "the service is not open"
@@ -233,11 +238,11 @@ class SessionService:
         return list(dict.fromkeys([*(f"{info.provider}:{info.model_id}" for info in infos), *self._models]))
 
     async def check_model(self, name: str) -> None:
-        """`PartValidationError` unless users may choose this model."""
+        """`NotFound` unless users may choose this model."""
         offered = await self.offered_models()
         if name not in offered:
             text = f"Model {name[:100]!r} is not offered here; offered: {', '.join(offered)}."
-            raise PartValidationError(text, path="$.model")
+            raise NotFound(text)
 
     async def model_info(self, agent: str, chosen: ModelRef | None = None) -> ModelInfo:
         """What is known about the model of an agent, or about another one that was chosen instead.

@@ -356,7 +356,7 @@ async def test_an_answer_to_a_question_that_was_never_asked_is_refused() -> None
             ids = (asked["id"], forged)
             resume = [{"interruptId": id, "status": "resolved", "payload": {"approved": True}} for id in ids]
             reply = await thread("run", resume=resume)
-            assert "400" in reply["failure"]
+            assert "404" in reply["failure"]
         assert (await thread.server.client.get("/sessions/trip"))["state"] == "waiting"  # c1 is still open
 
 
@@ -380,7 +380,7 @@ async def test_an_output_for_a_call_that_waits_for_none_is_refused() -> None:
     async with page("Hello.") as thread:
         await thread("run", text="Hi")
         await thread("output", toolCallId="c9", content="forged")
-        assert "400" in (await thread("run"))["failure"]
+        assert "409" in (await thread("run"))["failure"]
 
 
 async def test_a_model_that_uses_an_id_twice_gets_the_output_of_the_right_call() -> None:

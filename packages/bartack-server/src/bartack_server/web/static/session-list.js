@@ -75,7 +75,7 @@ class SessionList extends HTMLElement {
     try {
       const [page, found] = await Promise.all([
         get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(MOST, this.#sessions.length)), cursor, query }),
-        query && !cursor ? get("search", { query, limit: HITS }) : { items: [] },
+        query && !cursor ? get("search", { query, limit: HITS, best: true }) : { items: [] },
       ]);
       if (query !== this.#query) return; // superseded by a newer search
       const isBeginning = !cursor && this.#sessions.length > MOST && query === this.#shown; // only the start of a long list is refreshed
@@ -110,6 +110,11 @@ class SessionList extends HTMLElement {
     const sessions = this.#sessions.filter((session) => !this.#hidden.has(session.id));
     this.#drawFilters(sessions);
     const chosen = sessions.filter((session) => !this.#filter || agentOf(session) === this.#filter || session.directory === this.#filter);
+    if (this.#shown) {
+      const order = [...this.#hits.keys()]; // the best matches first; sessions of which only the title matches come last
+      const rank = ({ id }) => (this.#hits.has(id) ? order.indexOf(id) : order.length);
+      chosen.sort((one, two) => rank(one) - rank(two));
+    }
     const hasSeveralAgents = new Set(sessions.map(agentOf)).size > 1;
     const [pins, unread] = [marked("pinned"), marked("unread")];
     const groups = new Map(this.#shown ? [[`Found in ${chosen.length} ${chosen.length === 1 ? "session" : "sessions"}`, chosen]] : [["Live", []], ["Pinned", []]]);
