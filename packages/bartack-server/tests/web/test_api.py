@@ -136,6 +136,10 @@ async def test_sessions_and_entries_are_found_by_their_words(client: Client) -> 
     assert [session["id"] for session in page["items"]] == ["a"]
     hits = (await client.get("/search", query="bicycles"))["items"]
     assert {hit["sessionId"] for hit in hits} == {"b"}
+    best = (await client.get("/search", query="bicycle*", best="true"))["items"]
+    scores = [hit["score"] for hit in best]
+    assert scores == sorted(scores, reverse=True)
+    assert {hit["sessionId"] for hit in best} == {"b"}
 
 
 async def test_entries_come_in_pages(client: Client) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from bartack import Entry, MemoryStore, Text, assistant, user
 from bartack.app.sessions import (
     branch_to,
+    branch_with,
     directory_of,
     ensure_session,
     find_session,
@@ -23,6 +24,7 @@ from bartack.app.sessions import (
 from bartack.nouns.entries import Fact, RunEnded, RunStarted, SessionHeader
 from bartack.nouns.errors import NotFound
 from bartack.nouns.messages import Message, ModelRef
+from bartack.store import Tail, next_entries
 from bartack.store.requests import redact
 from tests.sample_session import chain
 
@@ -141,3 +143,18 @@ def test_the_home_directory_is_a_tilde() -> None:
     assert home_path(f"{home}/x") == "~/x"
     assert home_path(home) == "~"
     assert home_path(f"{home}x/y") == f"{home}x/y"
+
+
+async def test_an_entry_is_on_the_newest_branch_that_contains_it() -> None:
+    store = MemoryStore()
+    header = await store.create_session("s")
+    entries = next_entries("s", Tail(header.id, 1), [user("a"), assistant("b")], store.environment)
+    tail = await store.append("s", entries, header.id)
+    (other,) = next_entries("s", tail, [assistant("c")], store.environment, parent_id=entries[0].id)
+    await store.append("s", [other], tail.entry_id)
+    assert await branch_with(store, "s", entries[1].id) == await branch_with(store, "s", "3") == entries[1].id
+    for shared in ("1", "2", entries[0].id, "4"):
+        assert await branch_with(store, "s", shared) == other.id
+    for missing in ("0", "5", "x"):
+        with pytest.raises(NotFound):
+            await branch_with(store, "s", missing)

@@ -240,6 +240,19 @@ def test_search_prints_the_matching_entries(bartack: Bartack) -> None:
     assert "more results: --offset 1" in bartack("sessions", "search", "rains", "--limit", "1")[2]
 
 
+def test_search_is_filtered_and_takes_phrases_and_beginnings(bartack: Bartack) -> None:
+    def ids(*words: str) -> set[str]:
+        return {item["sessionId"] for item in json.loads(bartack("sessions", "search", *words, "--json")[1])["items"]}
+
+    assert ids("rains") == ids("rain*") == ids("rains", "--since", "2020-01-01") == {"s", "t"}
+    assert ids("cats and") == ids('"cats and"') == {"t"}
+    assert ids("and cats") == set()
+    assert ids("rains", "--until", "2020-01-01") == ids("rains", "--errors") == set()
+    assert ids("rains", "--with-tool", "nothing") == ids("rains", "--with-model", "nothing") == set()
+    assert ids("rains", "--with-model", "claude") == {"s"}
+    assert bartack("sessions", "search", "rains", "--since", "yesterday")[0] == 2
+
+
 def test_sessions_show_prints_branches_usage_and_the_last_entries(bartack: Bartack) -> None:
     code, out, err = bartack("sessions", "show", "s", "--entries", "2")
     assert (code, err) == (0, "")
@@ -546,3 +559,14 @@ def test_no_color_is_respected(one_store: str, monkeypatch: pytest.MonkeyPatch) 
     _, screen = on_terminal(["sessions", "fsck", "--store", one_store])
     assert not re.search(r"\x1b\[(3|4)\d", screen)
     assert "dangling_call" in screen
+
+
+def test_usage_prints_tokens_and_costs(bartack: Bartack) -> None:
+    code, out, err = bartack("usage", "--by", "model")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split("\t")[:4] == ["anthropic/claude", "1", "1", "20"]
+    document = json.loads(bartack("usage", "--json", "--agent", "bartack")[1])
+    assert (document["by"], len(document["items"])) == ("day", 1)
+    assert document["total"]["spend"] == document["items"][0]["spend"]
+    assert bartack("usage", "--agent", "codex") == (0, "", "no usage\n")
+    assert bartack("usage", "--by", "weather")[0] == 2

@@ -147,10 +147,12 @@ class RepeatsAnEntry(MemoryStore):
 class FindsRedactedContent(MemoryStore):
     """Searches what is stored, without regard to redactions."""
 
-    async def search(self, text: str, limit: int = 50, *, prefix: str = "") -> tuple[Hit, ...]:
+    async def search(
+        self, text: str, limit: int = 50, *, prefix: str = "", best_first: bool = False
+    ) -> tuple[Hit, ...]:
         for log in self._logs.all():
             log._hidden = set()
-        return await super().search(text, limit, prefix=prefix)
+        return await super().search(text, limit, prefix=prefix, best_first=best_first)
 
 
 class WritesAnyJournal(MemoryStore):

@@ -67,6 +67,31 @@ def test_a_session_is_continued_by_flag_by_id_and_from_the_list(tmp_path: Path) 
             assert "hint: 'bartack sessions list'" in screen
 
 
+def test_a_session_is_continued_on_the_branch_of_an_entry(tmp_path: Path) -> None:
+    with scene(tmp_path, ["One."], ["Two."], ["Other."], ["Three."]) as stage:
+        with stage.chat() as chat:
+            chat.wait_for_prompt()
+            for text, answer in (
+                ("first", "One."),
+                ("second", "Two."),
+                ("/branch 1", "after turn 1."),
+                ("new", "Other."),
+            ):
+                chat.say(text)
+                chat.wait_for(answer)
+                chat.wait_for_prompt()
+        session, entry, _ = stage.bartack("sessions", "search", "second").split("\t")
+        with stage.chat("--session", session, "--head", entry) as chat:
+            screen = chat.wait_for_prompt()
+            assert "Two." in screen
+            assert "Other." not in screen
+            chat.say("third")
+            chat.wait_for("Three.")
+            assert stage.user_texts() == ["first", "second", "third"]
+        with stage.chat("--session", session, "--head", "999") as chat:
+            assert "Entry '999' does not exist" in chat.wait_for("[left with 1]")
+
+
 def test_undo_and_branches_keep_every_turn(tmp_path: Path) -> None:
     with scene(tmp_path, ["One."], ["Two."], ["Other two."], ["Three."]) as stage, stage.chat(rows=60) as chat:
         chat.wait_for_prompt()

@@ -75,7 +75,9 @@ async def _agents(call: Call) -> Any:
     for name, agent in call.service.agents.items():
         info = await call.service.model_info(name)
         model = {"model": f"{info.provider}:{info.model_id}", "contextWindow": info.context_window}
-        items.append({"name": name, **model, "tools": len(agent.tools)})
+        directory = call.service.directory_of(name)
+        shown = {"directory": None if directory is None else home_path(directory)}
+        items.append({"name": name, **model, "tools": len(agent.tools), **shown})
     return _offset_page(call, items)
 
 
@@ -259,7 +261,8 @@ async def _search(call: Call) -> Any:
         raise PartValidationError("The parameter query is missing.", path="$.query.query")
     start = call.number("cursor", 0, maximum=_MAX_HITS)
     end = min(start + call.limit, _MAX_HITS)
-    hits = await call.service.store.search(query, end + 1, prefix=call.user.prefix)
+    is_ranked = call.query("best") == "true"
+    hits = await call.service.store.search(query, end + 1, prefix=call.user.prefix, best_first=is_ranked)
     return _page([dump(hit) for hit in hits[start:end]], str(end) if end < min(len(hits), _MAX_HITS) else None)
 
 
@@ -457,6 +460,7 @@ async def _events(call: Call) -> Response:
 
 _SESSION = "/api/sessions/{session:path}"
 _HEAD = Query("head", "The last entry of the branch; by default the last entry of the session.")
+_BEST = Query("best", "`true`: the best matches first, instead of those of the latest sessions.")
 _HTML = Query("html", "With any value, entries include what the page draws: rendered Markdown, and states of calls.")
 _BEFORE = Query("before", "Instead of a cursor: return the last entries before this seq.", "integer", 0)
 _AGENT = Query("agent", "The name of the agent; by default the first one.")
@@ -479,7 +483,7 @@ ENDPOINTS = (
         "/api/search",
         _search,
         "Find entries by their words.",
-        query=(*PAGE, Query("query", "The words.", is_required=True)),
+        query=(*PAGE, Query("query", "The words.", is_required=True), _BEST),
     ),
     Endpoint(
         "GET",

@@ -71,7 +71,7 @@ def export(
         Path | None, typer.Option(metavar="DIR", help="Directory to continue in (default: the session's directory).")
     ] = None,
     head: Annotated[
-        str | None, typer.Option(metavar="ENTRY", help="Export the branch that ends at this entry.")
+        str | None, typer.Option(metavar="ENTRY", help="Export the branch that ends at this entry: its id or seq.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before installing.")] = False,
     store: StoreOption = None,
@@ -85,6 +85,7 @@ def export(
     if install and (out is not None or target in _DOCUMENTS):
         raise typer.BadParameter("--install cannot be used with --out or for documents")
     entries, children, origins = with_session(store, session, _load, for_reading=True)
+    head = _entry_id(entries, head)
 
     def exported_session(*, keep_id: bool) -> Exported:
         if target in _DOCUMENTS:
@@ -130,6 +131,13 @@ async def _load(store: SessionStore, session: str) -> tuple[Entries, list[Entrie
             origins[origin] = await store.entries(origin)
             origin = origin_id(origins[origin])
     return entries, children, list(origins.values())
+
+
+def _entry_id(entries: Entries, name: str | None) -> str | None:
+    """The id of an entry that is named by its id or its seq."""
+    if name is None or not name.isdecimal() or any(entry.id == name for entry in entries):
+        return name
+    return next((entry.id for entry in entries if entry.seq == int(name)), name)
 
 
 def _exported(

@@ -37,9 +37,9 @@ from bartack.nouns.tables import AgentStatus
 from bartack.session.decisions import approval_id, read_approval_id
 from bartack.store import SessionStore
 from bartack.store.errors import session_not_found_error
+from bartack.store.ranking import SearchFilter, search_sessions
 from bartack.store.requests import pending_approvals
 
-_MAX_HITS = 10_000  # searched for; hits outside of the scope are then left out
 _MAX_TEXT = 100_000  # characters of a session; about 25,000 tokens
 _PROGRAM = "bartack mcp serve"
 _NO_FORM: dict[str, Any] = {"type": "object", "properties": {}}
@@ -101,15 +101,31 @@ class _Sessions:
         self._scope = scope
         self.agent = agent
 
-    async def search_sessions(self, words: str = "", limit: int = 20) -> dict[str, Any]:
-        """Find stored sessions by words that occur in them. Without words, list the latest sessions."""
+    async def search_sessions(
+        self, words: str = "", limit: int = 20, agent: str | None = None, tool: str | None = None, errors: bool = False
+    ) -> dict[str, Any]:
+        """Find stored sessions by words that occur in them, the best matches first. Terms such as snake_case or
+        src/main.py are found as they are written, "two words" in double quotes in a row, and begin* by its beginning.
+        Restrict the search to sessions of an agent, to calls of a tool and their results, or to errors. Without words,
+        list the latest sessions."""
         limit = max(1, min(limit, 100))
         try:
+            by_agent = SessionFilter(self._store, agent, None)
+
+            async def accepts(session_id: str) -> bool:
+                return await self._scope.accepts(session_id) and await by_agent.accepts(session_id)
+
             if words.strip():
-                all_hits = await self._store.search(words, _MAX_HITS)
-                hits = [hit for hit in all_hits if await self._scope.accepts(hit.session_id)][:limit]
-                return {"hits": [{"session": hit.session_id, "entry": hit.seq, "text": hit.snippet} for hit in hits]}
-            page = await listed_sessions(self._store, self._scope, limit, None, None)
+                chosen = SearchFilter(accepts, tool=tool, errors_only=errors)
+                sessions = await search_sessions(self._store, words, limit, chosen=chosen)
+                return {
+                    "hits": [
+                        {"session": hit.session_id, "entry": hit.seq, "text": hit.snippet, "title": session.title}
+                        for session in sessions
+                        for hit in session.hits
+                    ]
+                }
+            page = await listed_sessions(self._store, accepts, limit, None, None)
         except BartackError as error:
             raise ToolError(error_text(error)) from None
         infos = [{"session": info.id, "title": info.title, "updated": info.updated.isoformat()} for info in page.items]

@@ -6,7 +6,7 @@ turn and sending something else starts a branch, and nothing is lost.
 
 import os
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from bartack.nouns.messages import Message, ModelRef
 from bartack.session.title import title_from
 from bartack.store import Page, SessionInfo, SessionStore, open_store
 from bartack.store.address import StoreAddress
+from bartack.store.errors import entry_not_found_error
 from bartack.store.maintenance import all_sessions
 
 DIRECTORY = "directory"  # metadata of a session: the directory that it works in
@@ -171,6 +172,21 @@ def home_path(directory: str) -> str:
     return f"~{directory[len(home) :]}" if directory == home or directory.startswith(f"{home}/") else directory
 
 
+async def branch_with(store: SessionStore, session_id: str, entry: str) -> str:
+    """The last entry of the newest branch with this entry, which is named by its id or its seq.
+
+    Raises `NotFound` if there is no such entry.
+    """
+    if entry.isdecimal():
+        position = int(entry)
+        entries = await store.entries(session_id, max(position - 1, 0), 1)
+        entry = entries[0].id if entries and entries[0].seq == position else entry
+    for head in reversed(await store.heads(session_id)):
+        if any(other.id == entry for other in await store.load(session_id, head=head)):
+            return head
+    raise entry_not_found_error(session_id, entry)
+
+
 async def model_of(store: SessionStore, session_id: str) -> ModelRef | None:
     """The model that the session used last."""
     model = None
@@ -221,13 +237,17 @@ class SessionFilter:
 
 
 async def listed_sessions(
-    store: SessionStore, chosen: SessionFilter, limit: int, cursor: str | None, query: str | None
+    store: SessionStore,
+    accepts: Callable[[str], Awaitable[bool]],
+    limit: int,
+    cursor: str | None,
+    query: str | None,
 ) -> Page:
-    """A page of the sessions that the filter accepts."""
+    """A page of the sessions that are accepted by their ids."""
     items: list[SessionInfo] = []
     while True:
         page = await store.sessions(limit - len(items), cursor, query)
-        items += [info for info in page.items if await chosen.accepts(info.id)]
+        items += [info for info in page.items if await accepts(info.id)]
         cursor = page.cursor
         if cursor is None or len(items) == limit:
             return Page(tuple(items), cursor)

@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Command] = {
     "models": Command("bartack.cli.models", "Download, list and remove local models."),
     "schema": Command("bartack.cli.schema", "Print the JSON Schema of the canonical JSON."),
     "sessions": Command("bartack.cli.sessions", "List, search, export, import, check and purge sessions."),
+    "usage": Command("bartack.cli.spending", "Show the tokens and costs of all sessions."),
 }
 
 _FIRST = ("chat", "run", "init")  # the other commands follow in alphabetical order

@@ -1,6 +1,7 @@
 """`bartack sessions`: look at stored sessions, move them between stores, check, repair and purge them.
 
-What can be requested of a session while a run is live is in `bartack.cli.session_requests`.
+Searching is in `bartack.cli.session_search`, and what can be requested of a session while a run is live in
+`bartack.cli.session_requests`.
 """
 
 import asyncio
@@ -17,7 +18,6 @@ from bartack.app.errors import with_hint
 from bartack.app.notices import plural
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import (
-    OWN_AGENT,
     SessionFilter,
     configured_store,
     directory_of,
@@ -27,9 +27,10 @@ from bartack.app.sessions import (
     short_ids,
 )
 from bartack.app.usage import format_cost
-from bartack.cli import session_requests
+from bartack.cli import session_requests, session_search
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_sessions, new_app
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
+from bartack.cli.session_search import AgentOption, LimitOption, ProjectOption
 from bartack.cli.store_access import with_session, with_store
 from bartack.display.question_text import question_text
 from bartack.nouns import wire
@@ -39,7 +40,7 @@ from bartack.nouns.wire import dump
 from bartack.session.decisions import question_digest
 from bartack.session.outline import SOURCE
 from bartack.session.title import title_in
-from bartack.store import Entries, Finding, Hit, ModelSpend, Page, SessionInfo, SessionStore, Totals
+from bartack.store import Entries, Finding, ModelSpend, Page, SessionInfo, SessionStore, Totals
 from bartack.store.address import default_path
 from bartack.store.backup import BACKUP_LIMIT_S
 from bartack.store.backup import backup as backup_store
@@ -60,10 +61,8 @@ SESSIONS = columns("session title~ entries# updated? tokens#? cost#?")
 _LISTED = columns("session title~ entries# updated? directory? cost#?")  # the table on a terminal
 MODEL_SPEND = columns("model calls# input# output# cost#")
 _ENTRIES = columns("seq# time? kind text")
-_HITS = columns("session seq# text~")
 _FOREIGN = columns("session model? instructions~")
 _FINDINGS = columns("session seq# fault details fix")
-_MAX_HITS = 10_000  # limit of hits that are filtered by agent or project
 _DIRECTORY = 24  # characters of a path in a list
 _TEXT = 200  # characters of an entry on one line
 
@@ -100,18 +99,6 @@ def model_spend_rows(models: Iterable[ModelSpend]) -> Iterator[Row]:
         yield safe_line(name), str(spend.calls), str(spend.input_tokens), str(spend.output_tokens), format_cost(spend)
 
 
-AgentOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help=f"Only sessions of this agent: {OWN_AGENT}, or one that sessions were imported from."
-    ),
-]
-ProjectOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Only sessions that worked in this directory or below it.")
-]
-LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Maximum number of results.")]
-
-
 @app.command(name="list", no_args_is_help=False)
 def list_sessions(
     limit: LimitOption = 50,
@@ -126,7 +113,7 @@ def list_sessions(
     """List sessions, most recently changed first."""
 
     async def load(opened: SessionStore) -> tuple[Page, list[str]]:
-        page = await listed_sessions(opened, SessionFilter(opened, agent, project), limit, cursor, query)
+        page = await listed_sessions(opened, SessionFilter(opened, agent, project).accepts, limit, cursor, query)
         shows = sys.stdout.isatty() and not as_json
         return page, [await directory_of(opened, info.id) or "" for info in page.items] if shows else []
 
@@ -218,39 +205,7 @@ async def _info(store: SessionStore, loaded: Entries, totals: Totals) -> Session
     )
 
 
-@app.command()
-def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORD", help="Words that an entry must all contain.")],
-    limit: LimitOption = 50,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Number of results to skip.")] = 0,
-    *,
-    agent: AgentOption = None,
-    project: ProjectOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Find entries by their words."""
-
-    async def find(opened: SessionStore) -> list[Hit]:
-        chosen = SessionFilter(opened, agent, project)
-        needed = offset + limit + 1
-        hits = await opened.search(" ".join(words), needed if agent is None and project is None else _MAX_HITS)
-        return [hit for hit in hits if await chosen.accepts(hit.session_id)][:needed]
-
-    matches = with_store(store, find, for_reading=True)
-    end = offset + limit
-    hits, following = matches[offset:end], end if len(matches) > end else None
-    if as_json:
-        print_json({"items": list(map(dump, hits)), "offset": following})
-        return
-    ids = [hit.session_id for hit in hits]
-    display_ids = short_ids(ids) if sys.stdout.isatty() else ids
-    rows = zip(display_ids, hits, strict=True)
-    print_table(_HITS, ((safe_line(id), str(hit.seq), safe_line(hit.snippet)) for id, hit in rows))
-    if not hits:
-        note("no matches")
-    if following is not None:
-        note(f"more results: --offset {following}")
+session_search.add_commands(app)
 
 
 @app.command(no_args_is_help=True)

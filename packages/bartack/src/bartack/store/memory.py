@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from bartack.environment import Environment
 from bartack.nouns import wire
@@ -35,7 +36,7 @@ from bartack.store.index import (
     text_of,
     totals_of,
 )
-from bartack.store.search import contains, newest_first, page_of, phrases, snippet, words
+from bartack.store.search import contains, newest_first, page_of, phrases, relevance, snippet, words
 from bartack.store.session_store import (
     NO_SPEND,
     RESERVED,
@@ -278,8 +279,10 @@ class SessionLog:
         hits = []
         for entry in self.entries():
             content = "" if entry.id in self._hidden else text_of(entry.fact)
-            if contains(words(content), query):
-                hits.append(Hit(self.session_id, entry.id, entry.seq, snippet(content, query)))
+            text_words = words(content)
+            if contains(text_words, query):
+                place, score = (self.session_id, entry.id, entry.seq), relevance(text_words, query)
+                hits.append(Hit(*place, snippet(content, query), entry.timestamp, score=score))
         return hits
 
     def spends(self) -> dict[ModelKey, Spend]:
@@ -397,10 +400,12 @@ class Logs:
 
         return page_of(self.infos(), limit, cursor, matches)
 
-    def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]:
-        searched = (info.id for info in newest_first(self.infos()) if info.id.startswith(prefix))
-        hits = (hit for session_id in searched for hit in self.hits(session_id, text))
-        return tuple(islice(hits, limit))
+    def search(self, text: str, limit: int, *, prefix: str, best_first: bool) -> tuple[Hit, ...]:
+        searched = (info for info in newest_first(self.infos()) if info.id.startswith(prefix))
+        hits = (replace(hit, title=info.title) for info in searched for hit in self.hits(info.id, text))
+        if best_first:
+            return tuple(sorted(hits, key=lambda hit: -(hit.score or 0.0))[:limit])
+        return tuple(replace(hit, score=None) for hit in islice(hits, limit))
 
     def totals(self, session_id: str | None) -> Totals:
         logs = self.all() if session_id is None else [self._log(session_id)]

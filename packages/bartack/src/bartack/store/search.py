@@ -2,13 +2,17 @@
 
 Text is split into words here, not by the database, so that all stores find the same entries. A word is a run of letters
 and digits, compared case-insensitively; in scripts written without spaces every character is a word. An entry matches
-if, for each whitespace-separated term of the query, it contains the words of that term in a row.
+if, for each term of the query, it contains the words of that term in a row: so `snake_case` and `src/main.py` are found
+as they are written. Terms are separated by whitespace or enclosed in double quotes. A star at the end of a term stands
+for the rest of its last word.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +21,7 @@ from bartack.store.errors import invalid_value_error
 from bartack.store.session_store import Page, SessionInfo
 
 __all__ = [
+    "Phrase",
     "contains",
     "cut_page",
     "newest_first",
@@ -24,6 +29,7 @@ __all__ = [
     "phrases",
     "read_cursor",
     "read_time",
+    "relevance",
     "snippet",
     "sortable",
     "words",
@@ -32,7 +38,22 @@ __all__ = [
 # Kana, Han and Hangul are written without spaces, so a search for part of a sentence must find it.
 _UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_TERM = re.compile(r'"([^"]*)"(\*?)|(\S+)')
 _CONTEXT = 60  # characters on each side of a match
+
+# Of BM25. The length of an average entry is fixed, because only SQLite knows that of its entries.
+_SATURATION, _LENGTH_WEIGHT, _AVERAGE_LENGTH = 1.2, 0.75, 200
+
+
+class Phrase(NamedTuple):
+    """Words that occur in a row; if it is a prefix, the last one may go on."""
+
+    words: tuple[str, ...]
+    is_prefix: bool = False
+
+    def padded(self) -> str:
+        """What a text contains whose words are all between spaces."""
+        return f" {' '.join(self.words)}{'' if self.is_prefix else ' '}"
 
 
 def words(text: str) -> list[str]:
@@ -40,24 +61,50 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def phrases(query: str) -> list[list[str]]:
+def phrases(query: str) -> list[Phrase]:
     """The terms of a query, each as the words that must occur in a row."""
-    return [phrase for term in query.split() if (phrase := words(term))]
+    terms = [
+        (words(quoted or plain), bool(star) or plain.endswith("*")) for quoted, star, plain in _TERM.findall(query)
+    ]
+    return [Phrase(tuple(term), is_prefix) for term, is_prefix in terms if term]
 
 
-def contains(text: Sequence[str], query: Sequence[Sequence[str]]) -> bool:
+def contains(text: Sequence[str], query: Sequence[Phrase]) -> bool:
     """Whether the words of a text contain every phrase; an empty query matches nothing."""
     joined = f" {' '.join(text)} "
-    return bool(query) and all(f" {' '.join(phrase)} " in joined for phrase in query)
+    return bool(query) and all(phrase.padded() in joined for phrase in query)
 
 
-def snippet(text: str, query: Sequence[Sequence[str]]) -> str:
-    """The text around the first word of the query, on one line."""
-    first = query[0][0] if query else ""
-    position = next((match.start() for match in _WORD.finditer(text) if match[0].casefold() == first), 0)
+def relevance(text: Sequence[str], query: Sequence[Phrase]) -> float:
+    """How well a text matches: better the more often it contains the phrases, and the shorter it is (BM25).
+
+    A text that matches contains every phrase, so how rare each of them is does not matter.
+    """
+    joined = f" {' '.join(text)} "
+    damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(text) / _AVERAGE_LENGTH)
+    counts = [joined.count(phrase.padded()) for phrase in query]
+    return sum(count * (_SATURATION + 1) / (count + damping) for count in counts)
+
+
+def snippet(text: str, query: Sequence[Phrase]) -> str:
+    """The text around the first place of the query's first phrase, on one line."""
+    position = _place(text, query[0]) if query else 0
     start, end = max(0, position - _CONTEXT), position + _CONTEXT
     line = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"
+
+
+def _place(text: str, phrase: Phrase) -> int:
+    """Where the phrase is; 0 if it is nowhere."""
+    latest: deque[re.Match[str]] = deque(maxlen=len(phrase.words))
+    *before, last = phrase.words
+    for match in _WORD.finditer(text):
+        latest.append(match)
+        word = match[0].casefold()
+        ends_here = word.startswith(last) if phrase.is_prefix else word == last
+        if ends_here and [earlier[0].casefold() for earlier in latest][:-1] == before:
+            return latest[0].start()
+    return 0
 
 
 def sortable(time: datetime) -> str:

@@ -128,12 +128,18 @@ class Page(Noun, frozen=True):
 
 
 class Hit(Noun, frozen=True):
-    """An entry that contains every word of a query, with the text around the first match."""
+    """An entry that contains every word of a query, with the text around the first match.
+
+    `score` is how well it matches, if the search was for the best matches. Scores of two stores cannot be compared.
+    """
 
     session_id: str
     entry_id: str
     seq: int
     snippet: str
+    time: datetime | None = None
+    title: str | None = None  # of the session
+    score: float | None = None
 
 
 FindingKind = Literal[
@@ -255,9 +261,13 @@ class SessionStore(Protocol):
         """
         ...
 
-    async def search(self, text: str, limit: int = 50, *, prefix: str = "") -> tuple[Hit, ...]:
+    async def search(
+        self, text: str, limit: int = 50, *, prefix: str = "", best_first: bool = False
+    ) -> tuple[Hit, ...]:
         """Entries that contain every word of `text`, most recently updated session first, redacted ones excluded.
 
+        Words in double quotes must occur in a row, and so must those of a term such as `snake_case`; `word*` also finds
+        words that begin with it. With `best_first`, the best matches come first (`bartack.store.ranking` groups them).
         Only sessions whose ids start with `prefix` are searched.
         """
         ...

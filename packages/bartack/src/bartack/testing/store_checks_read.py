@@ -126,6 +126,33 @@ async def search_finds_entries_by_all_their_words(store: SessionStore) -> None:
     assert listed == ["a"], f"sessions(query='rain', prefix='a') listed {listed}"
 
 
+async def search_finds_phrases_and_beginnings_and_the_best_match_first(store: SessionStore) -> None:
+    await store.create_session("a", SessionHeader(title="Weather"))
+    await add(store, "a", user("It rains, and a rainbow follows. " + "Nothing else happened. " * 40))
+    await add(store, "a", user("fall of snow"), assistant("Rain. Rain in the src/rain_fall.py of Ärzte."))
+    for text, expected in {
+        '"snow fall"': [],
+        '"fall of" snow': [3],
+        "rain*": [2, 4],
+        "rainb*": [2],
+        "src/rain_f*": [4],
+        '"a rain"*': [2],
+        "ärzt*": [4],
+        "fall *": [3, 4],
+        "*": [],
+    }.items():
+        seqs = [hit.seq for hit in await store.search(text)]
+        assert seqs == expected, f"search for {text!r} found the seqs {seqs}, expected {expected}"
+    hits = await store.search("rain*", best_first=True)
+    assert [hit.seq for hit in hits] == [4, 2], f"the best matches for 'rain*' are {hits}"
+    assert hits[0].title == "Weather", f"the title of the session is {hits[0].title!r}"
+    assert hits[0].time is not None, "a hit must have the time of its entry"
+    assert (hits[0].score or 0) > (hits[1].score or 0), f"the scores are {[hit.score for hit in hits]}"
+    assert len(await store.search("rain*", limit=1, best_first=True)) == 1, "search(limit=1) must return one hit"
+    (first, *_) = await store.search("rain*")
+    assert first.score is None, "only a search for the best matches has scores"
+
+
 async def a_session_can_be_renamed(store: SessionStore) -> None:
     await store.create_session("s", SessionHeader(title="First words"))
     await rename(store, "s", "Retries of uploads")
@@ -225,6 +252,7 @@ CHECKS = (
     followers_end_when_the_store_is_closed,
     sessions_are_listed_newest_first_in_pages,
     search_finds_entries_by_all_their_words,
+    search_finds_phrases_and_beginnings_and_the_best_match_first,
     a_session_can_be_renamed,
     redacted_content_is_never_returned,
     usage_is_counted_by_session_and_model,

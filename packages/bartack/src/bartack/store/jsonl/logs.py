@@ -92,7 +92,7 @@ class FileLogs(Logs):
         if has_blob_word(data):
             return True
         text = data.lower().decode() if data.isascii() else data.decode(errors="replace").casefold()
-        return all(word in text for phrase in phrases(query) for word in phrase)
+        return all(word in text for phrase in phrases(query) for word in phrase.words)
 
     def journal(self, session_id: str, generation: int, after_number: int) -> Sequence[MessageDeltaBatch]:
         return read_journal(self._folder.file_of(session_id).with_suffix(".journal"), generation, after_number)

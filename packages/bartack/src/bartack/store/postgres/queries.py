@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry, MessageDeltaBatch
+from bartack.nouns.entries import Custom, MessageDeltaBatch
 from bartack.session.outline import UNREADABLE
 from bartack.store.blobs import damage_to, referenced, restore_blobs
 from bartack.store.checksums import broken_at, unseal
@@ -19,7 +20,7 @@ from bartack.store.live import read_batches
 from bartack.store.postgres.connection import PostgresConnection
 from bartack.store.postgres.rows import fence_of, lease_of, tail_of
 from bartack.store.postgres.schema import SPEND_TYPES, escape, key_of, numbers_of, unescape
-from bartack.store.search import contains, cut_page, phrases, read_cursor, read_time, snippet, words
+from bartack.store.search import contains, cut_page, phrases, read_cursor, read_time, relevance, snippet, words
 from bartack.store.session_store import (
     RESERVED,
     Finding,
@@ -37,12 +38,15 @@ __all__ = ["Queries"]
 
 _SUMS = ", ".join(f"coalesce(sum({name}), 0)::{kind} AS {name}" for name, kind in SPEND_TYPES.items())
 _CANDIDATES = 200  # entries that a search looks at in one step
+_RANKED = 2000  # matches, the most recent ones, among which a search looks for the best
 
-# The index finds entries with these words, or with words of the same numbers; the text decides.
+# The index finds entries with these words, or with words of the same numbers; the text decides. The index knows
+# nothing of beginnings of words, so these are looked for in the text, unless parts of it are elsewhere.
 _MATCHES = """
-SELECT s.id, s.updated, s.number, e.seq, convert_to(e.text, 'UTF8') AS text, e.needs_restore FROM entries e
+SELECT s.id, s.updated, s.number, s.title, e.seq, convert_to(e.text, 'UTF8') AS text, e.needs_restore FROM entries e
 JOIN sessions s ON s.number = e.session
 WHERE e.words @> $1::int[] AND NOT EXISTS (SELECT FROM redactions r WHERE r.session = e.session AND r.key = e.key)
+AND (e.needs_restore OR e.text ILIKE ALL ($8::text[]))
 AND left(s.id, $5) = $6 AND (s.updated, s.id, -e.seq::bigint) < ($2, $3, $4::bigint)
 ORDER BY s.updated DESC, s.id DESC, e.seq LIMIT $7
 """
@@ -144,40 +148,48 @@ class Queries:
     async def _matching_sessions(self, limit: int, cursor: str | None, query: str, prefix: str) -> Page:
         place = None if cursor is None else read_cursor(cursor)
         numbers: list[int] = []
-        async for number, _, _, _ in self._matches(query, place, prefix):
+        async for number, _ in self._matches(query, place, prefix):
             if number not in numbers[-1:]:
                 numbers.append(number)
             if len(numbers) > max(limit, 0):
                 break
         return cut_page(await self._infos("number = ANY($1::bigint[])", [numbers], len(numbers)), limit)
 
-    async def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]:
+    async def search(self, text: str, limit: int, *, prefix: str, best_first: bool) -> tuple[Hit, ...]:
         hits: list[Hit] = []
-        async for _, session_id, entry, content in self._matches(text, None, prefix):
-            if len(hits) >= limit:
+        async for _, hit in self._matches(text, None, prefix):
+            if len(hits) >= (_RANKED if best_first else limit):
                 break
-            hits.append(Hit(session_id, entry.id, entry.seq, snippet(content, phrases(text))))
-        return tuple(hits)
+            hits.append(hit)
+        if best_first:
+            return tuple(sorted(hits, key=lambda hit: -(hit.score or 0.0))[:limit])
+        return tuple(replace(hit, score=None) for hit in hits)
 
-    async def _matches(
-        self, text: str, place: tuple[str, str] | None, prefix: str
-    ) -> AsyncIterator[tuple[int, str, Entry, str]]:
-        """The entries that match the query: session number, session id, entry, and its text."""
+    async def _matches(self, text: str, place: tuple[str, str] | None, prefix: str) -> AsyncIterator[tuple[int, Hit]]:
+        """The entries that match the query, each with the number of its session."""
         query = phrases(text)
         if not query:
             return
-        numbers = numbers_of(word for phrase in query for word in phrase)
+        numbers = numbers_of(word for words, is_prefix in query for word in words[: -1 if is_prefix else None])
+        # Only ASCII: the cases of other letters are not those of PostgreSQL.
+        beginnings = [f"%{words[-1]}%" for words, is_prefix in query if is_prefix and words[-1].isascii()]
         updated, session_id = ("~", "") if place is None else map(escape, place)  # later than any time
         seq = 2**31  # after every entry of that session
         while True:
-            candidates = await self._all(_MATCHES, numbers, updated, session_id, -seq, *_start(prefix), _CANDIDATES)
+            candidates = await self._all(
+                _MATCHES, numbers, updated, session_id, -seq, *_start(prefix), _CANDIDATES, beginnings
+            )
             blobs = await self._blobs(row["text"] for row in candidates if row["needs_restore"])
             for row in candidates:
                 restored = restore_blobs(row["text"], blobs.get) if row["needs_restore"] else row["text"]
                 entry = read_entry(unescape(row["id"]), row["seq"], restored)
                 content = text_of(entry.fact)
-                if contains(words(content), query):
-                    yield row["number"], unescape(row["id"]), entry, content
+                text_words = words(content)
+                if contains(text_words, query):
+                    source = unescape(row["id"]), entry.id, entry.seq
+                    title = None if row["title"] is None else unescape(row["title"])
+                    match = snippet(content, query)
+                    yield row["number"], Hit(*source, match, entry.timestamp, title, relevance(text_words, query))
             if len(candidates) < _CANDIDATES:
                 return
             updated, session_id, seq = candidates[-1]["updated"], candidates[-1]["id"], candidates[-1]["seq"]

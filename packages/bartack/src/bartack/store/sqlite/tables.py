@@ -26,7 +26,7 @@ from bartack.store.index import (
     totals_of,
 )
 from bartack.store.live import read_batches
-from bartack.store.search import cut_page, phrases, read_cursor, read_time, snippet, words
+from bartack.store.search import Phrase, cut_page, phrases, read_cursor, read_time, snippet, words
 from bartack.store.session_store import (
     RESERVED,
     Finding,
@@ -350,22 +350,28 @@ class SqliteTables:
             spend=self._totals(number).spend,
         )
 
-    def search(self, text: str, limit: int, *, prefix: str) -> tuple[Hit, ...]:
+    def search(self, text: str, limit: int, *, prefix: str, best_first: bool) -> tuple[Hit, ...]:
         fts_query = _fts_query(text)
         if fts_query is None:
             return ()
+        score, first = ("-bm25(search)", "bm25(search), ") if best_first else ("NULL", "")
         rows = self._all(
-            f"SELECT session.id, session.number, seq FROM {_MATCHES} JOIN session ON session.number = entry.session "
+            f"SELECT session.id, session.number, seq, CAST(title AS BLOB), {score} FROM {_MATCHES} "
+            "JOIN session ON session.number = entry.session "
             f"WHERE search MATCH ? AND substr(session.id, 1, {len(prefix)}) = ? "
-            "ORDER BY session.updated DESC, session.id DESC, seq LIMIT ?",
+            f"ORDER BY {first}session.updated DESC, session.id DESC, seq LIMIT ?",
             *(fts_query, prefix, limit),
         )
-        return tuple(self._hit(*row, query=phrases(text)) for row in rows)
+        query = phrases(text)
+        return tuple(self._hit(*row, query=query) for row in rows)
 
-    def _hit(self, session_id: str, number: int, seq: int, *, query: list[list[str]]) -> Hit:
+    def _hit(
+        self, session_id: str, number: int, seq: int, title: bytes | None, score: float | None, *, query: list[Phrase]
+    ) -> Hit:
         (text,) = self._texts(number, range(seq, seq + 1))
         entry = read_entry(session_id, seq, text)
-        return Hit(session_id, entry.id, seq, snippet(text_of(entry.fact), query))
+        match = snippet(text_of(entry.fact), query)
+        return Hit(session_id, entry.id, seq, match, entry.timestamp, _text(title), score)
 
     def totals(self, session_id: str | None) -> Totals:
         return self._totals(None if session_id is None else self._session(session_id).number)
@@ -414,4 +420,4 @@ def _read_lease(stored: bytes) -> Lease | None:
 
 def _fts_query(text: str) -> str | None:
     """The query in FTS5's syntax; None if it contains no word."""
-    return " AND ".join(f'"{" ".join(phrase)}"' for phrase in phrases(text)) or None
+    return " AND ".join(f'"{" ".join(words)}"{" *" * is_prefix}' for words, is_prefix in phrases(text)) or None
