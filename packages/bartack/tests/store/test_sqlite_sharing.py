@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 
 from bartack.nouns.errors import StoreError
@@ -16,6 +17,8 @@ from bartack.store import Tail, next_entries, open_store
 from bartack.store.files import Guard, WriteLock
 from bartack.store.maintenance import check
 from bartack.store.sqlite import SqliteStore
+from bartack.store.sqlite.file import connect, is_up_to_date
+from bartack.store.sqlite.schema import migrate
 from lab.repository import ROOT
 from tests.sample_session import SESSION
 from tests.store.stores import HANG_S, add, following
@@ -257,3 +260,27 @@ async def test_stores_of_one_process_do_not_move_the_position_of_their_shared_de
         guard.release()
     for store in stores:
         await store.close()
+
+
+def test_a_store_that_is_created_while_its_file_is_looked_at_is_not_foreign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    path.touch()
+    creator = connect(path, synchronous="FULL", wait_s=HANG_S, vfs=None)
+    statements: list[str] = []
+
+    def trace(_: object, sql: str, __: object) -> bool:
+        if "application_id" in sql or "count(*)" in sql:
+            statements.append(sql)
+            if len(statements) == 2:
+                migrate(creator)
+        return True
+
+    def follow_statements(connection: apsw.Connection) -> None:
+        connection.exec_trace = trace
+
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, follow_statements])
+    assert is_up_to_date(path, HANG_S)
+    assert len(statements) > 2
+    creator.close()

@@ -314,8 +314,8 @@ def _key(path: Path) -> tuple[int, int] | None:
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0  # first: it may be created meanwhile
     application = connection.pragma("application_id")
-    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
     if application != APPLICATION_ID and not (is_empty and application == 0):
         raise StoreError(
             f"{path} is a SQLite database of another program, not a Bartack store.", code=ErrorCode.STORAGE_UNSUPPORTED
