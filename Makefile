@@ -76,9 +76,10 @@ cover: .venv/ready
 	@$(PIP) download --no-deps --no-binary jsonschema --require-hashes -r .venv/sources/jsonschema.txt --dest .venv/sources
 	@mkdir -p $@ && tar -xzf .venv/sources/jsonschema-*.tar.gz -C $@ --strip-components=4 --wildcards '*/tests/draft2020-12/*'
 
-#: make bench        run every benchmark in bench/
+#: make bench        run every benchmark in bench/, and write the ratios of five runs to docs/performance.md
 bench: .venv/ready
 	@set -e; for file in $(BENCHES:bench/%.py=%); do echo "== bench/$$file.py"; $(BIN)/python -m bench.$$file; done
+	$(BIN)/python -m lab.performance
 
 #: make lab          list the long experiments; make lab NAME=fuzz ARGUMENTS="600" runs one
 lab: .venv/ready

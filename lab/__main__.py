@@ -57,6 +57,10 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "approvals": Experiment(
         "approve edits of a file that another process rewrites; none of its writes may be lost", ["lab.bound_writes"]
     ),
+    "soak": Experiment(
+        "10,000 runs and 1,000 opened sessions in one process; memory, threads and open files must not grow",
+        [f"lab.soak --store {store}" for store in ("sqlite", "jsonl")],
+    ),
     "chaos": Experiment(
         "kill, stop and wake workers, and restart their database, for half an hour",
         [

@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 
 from bartack.nouns.errors import StoreError
 from bartack.nouns.messages import user
 from bartack.store import Tail, next_entries, open_store
-from bartack.store.files import WriteLock
+from bartack.store.files import Guard, WriteLock
 from bartack.store.maintenance import check
 from bartack.store.sqlite import SqliteStore
+from bartack.store.sqlite.file import connect, is_up_to_date
+from bartack.store.sqlite.schema import migrate
 from lab.repository import ROOT
 from tests.sample_session import SESSION
 from tests.store.stores import HANG_S, add, following
@@ -238,3 +241,46 @@ async def test_a_backup_is_a_complete_store_as_of_one_moment(tmp_path: Path) -> 
     with pytest.raises(StoreError, match="already exists"):
         await copy.backup(tmp_path / "copies" / "b.db")
     await copy.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pread")
+async def test_stores_of_one_process_do_not_move_the_position_of_their_shared_descriptor(tmp_path: Path) -> None:
+    """One that reads while another is being opened would read another place, and report a damaged file."""
+    stores = [await SqliteStore.open(tmp_path / "a.db") for _ in range(2)]
+    header = await stores[0].create_session("s")
+    guard = Guard.of(tmp_path / "a.db", HANG_S)
+    try:
+        os.lseek(guard.descriptor, 7, os.SEEK_SET)
+        (entry,) = next_entries("s", Tail(header.id, 1), [user("hi")], stores[1].environment)
+        await stores[1].append("s", [entry], header.id)
+        third = await SqliteStore.open(tmp_path / "a.db")
+        assert os.lseek(guard.descriptor, 0, os.SEEK_CUR) == 7
+        await third.close()
+    finally:
+        guard.release()
+    for store in stores:
+        await store.close()
+
+
+def test_a_store_that_is_created_while_its_file_is_looked_at_is_not_foreign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    path.touch()
+    creator = connect(path, synchronous="FULL", wait_s=HANG_S, vfs=None)
+    statements: list[str] = []
+
+    def trace(_: object, sql: str, __: object) -> bool:
+        if "application_id" in sql or "count(*)" in sql:
+            statements.append(sql)
+            if len(statements) == 2:
+                migrate(creator)
+        return True
+
+    def follow_statements(connection: apsw.Connection) -> None:
+        connection.exec_trace = trace
+
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, follow_statements])
+    assert is_up_to_date(path, HANG_S)
+    assert len(statements) > 2
+    creator.close()

@@ -9,11 +9,13 @@ stopped while it held the write lock blocks only other writers.
 """
 
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import apsw
 
@@ -246,6 +248,8 @@ class ContentWatch:
     The page is always the same one: `store` is among the first tables, in the order of which a rewritten file has them.
     """
 
+    _reading: ClassVar[threading.Lock] = threading.Lock()
+
     def __init__(self, path: Path, connection: apsw.Connection, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
@@ -286,8 +290,12 @@ class ContentWatch:
         return self._read(self._page_size, self._offset)
 
     def _read(self, size: int, offset: int) -> bytes:
-        os.lseek(self._descriptor, offset, os.SEEK_SET)  # Windows has no pread; only the writer reads
-        return os.read(self._descriptor, size)
+        """Part of the file. Other stores of this process share the descriptor, so its position cannot be relied on."""
+        if sys.platform != "win32":
+            return os.pread(self._descriptor, size, offset)
+        with self._reading:
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+            return os.read(self._descriptor, size)
 
 
 def clear_leftovers(path: Path) -> None:
@@ -306,8 +314,8 @@ def _key(path: Path) -> tuple[int, int] | None:
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0  # first: it may be created meanwhile
     application = connection.pragma("application_id")
-    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
     if application != APPLICATION_ID and not (is_empty and application == 0):
         raise StoreError(
             f"{path} is a SQLite database of another program, not a Bartack store.", code=ErrorCode.STORAGE_UNSUPPORTED
