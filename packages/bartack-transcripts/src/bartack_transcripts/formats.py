@@ -20,6 +20,8 @@ from typing import NamedTuple
 from bartack_transcripts.ai_sdk import AI_SDK_WRITER, looks_like_ai_sdk, read_ai_sdk
 from bartack_transcripts.atif import ATIF_WRITER, looks_like_atif, read_atif
 from bartack_transcripts.chat_jsonl import CHAT_WRITER, looks_like_chat, read_chat
+from bartack_transcripts.chatgpt import looks_like_chatgpt, read_chatgpt
+from bartack_transcripts.claude_ai import looks_like_claude_ai, read_claude_ai
 from bartack_transcripts.claude_code import (
     CLAUDE_CODE_WRITER,
     KODE_WRITER,
@@ -211,7 +213,9 @@ FORMATS: dict[str, TranscriptFormat] = {
             read_llm,
             tables=LLM_TABLES,
         ),
-        # Messages of libraries, which have no place of their own.
+        # Data exports and messages of libraries, which have no place of their own.
+        TranscriptFormat("chatgpt", "ChatGPT export", (), (), looks_like_chatgpt, read_chatgpt),
+        TranscriptFormat("claude-ai", "Claude.ai export", (), (), looks_like_claude_ai, read_claude_ai),
         TranscriptFormat(
             "pydantic-ai", "pydantic-ai", (), (), looks_like_pydantic_ai, read_pydantic_ai, PYDANTIC_WRITER
         ),
