@@ -31,6 +31,7 @@ from bartack_transcripts.claude_code import (
     read_kode,
 )
 from bartack_transcripts.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
+from bartack_transcripts.copilot import looks_like_copilot, read_copilot
 from bartack_transcripts.entries import SOURCE, entries_of, record_of, source_files, source_records
 from bartack_transcripts.gemini import GEMINI_WRITER, looks_like_gemini, outer_of, read_gemini
 from bartack_transcripts.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
@@ -185,6 +186,14 @@ FORMATS: dict[str, TranscriptFormat] = {
             looks_like_pi,
             read_pi,
             PI_WRITER,
+        ),
+        TranscriptFormat(
+            "copilot",
+            "Copilot CLI",
+            ("~/.copilot",),
+            (TranscriptPlace("session-state", "*/events.jsonl"), TranscriptPlace("session-state", "*.jsonl")),
+            looks_like_copilot,
+            read_copilot,
         ),
         TranscriptFormat(
             "opencode",
