@@ -30,6 +30,15 @@ from bartack_transcripts.claude_code import (
     read_claude_code,
     read_kode,
 )
+from bartack_transcripts.cline import (
+    HISTORY,
+    looks_like_cline,
+    looks_like_kilo,
+    looks_like_roo,
+    read_cline,
+    read_kilo,
+    read_roo,
+)
 from bartack_transcripts.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
 from bartack_transcripts.copilot import looks_like_copilot, read_copilot
 from bartack_transcripts.entries import SOURCE, entries_of, record_of, source_files, source_records
@@ -110,6 +119,15 @@ class TranscriptFormat(NamedTuple):
     # The pattern of the file of the session that called a sub-agent, in the folder above that of the sub-agent.
     outer_of: Callable[[str], str | None] = lambda name: None
     copies_forks: bool = False  # whether a fork has the records of its origin, and need not name it
+
+
+_TASKS = (TranscriptPlace("tasks", f"*/{HISTORY}"),)
+
+
+def _extension_homes(id: str) -> tuple[str, ...]:
+    """Where VS Code keeps the files of an extension: on Linux, on a remote machine, and on macOS."""
+    folders = ("~/.config/Code", "~/.vscode-server/data", "~/Library/Application Support/Code")
+    return tuple(f"{folder}/User/globalStorage/{id}" for folder in folders)
 
 
 _CLAUDE_CODE_PLACES = (
@@ -221,6 +239,15 @@ FORMATS: dict[str, TranscriptFormat] = {
             looks_like_llm,
             read_llm,
             tables=LLM_TABLES,
+        ),
+        TranscriptFormat(
+            "cline", "Cline", _extension_homes("saoudrizwan.claude-dev"), _TASKS, looks_like_cline, read_cline
+        ),
+        TranscriptFormat(
+            "roo", "Roo Code", _extension_homes("rooveterinaryinc.roo-cline"), _TASKS, looks_like_roo, read_roo
+        ),
+        TranscriptFormat(
+            "kilo", "Kilo Code", _extension_homes("kilocode.kilo-code"), _TASKS, looks_like_kilo, read_kilo
         ),
         # Data exports and messages of libraries, which have no place of their own.
         TranscriptFormat("chatgpt", "ChatGPT export", (), (), looks_like_chatgpt, read_chatgpt),

@@ -43,9 +43,10 @@ GENERATED: dict[str, st.SearchStrategy[bytes]] = {
     "pydantic-ai": library_files.pydantic_ai,
     "langchain": library_files.langchain,
     "ai-sdk": library_files.ai_sdk,
+    "cline": library_files.anthropic,  # Roo Code and Kilo Code have the same reader
 }
 LINE_FORMATS = sorted(GENERATED)
-LISTS = ("pydantic-ai", "langchain", "ai-sdk")  # files that are one list
+LISTS = ("pydantic-ai", "langchain", "ai-sdk", "cline")  # files that are one list
 
 
 def file_of(name: str) -> str:
