@@ -4,16 +4,26 @@ The upstream, the gateway and the floor are processes of their own on 127.0.0.1.
 application that sends the same response with as many events and does nothing else, on the same server. Small requests
 have one short message; large ones have as many bytes as a request of Claude Code, most of them tool definitions. Run it
 with `make bench` or `python -m bench.gateway`. The rounds are interleaved, and medians are shown.
+
+`python -m bench.gateway VENV/bin/litellm` also measures LiteLLM's proxy, installed as `litellm[proxy]` in another
+environment, and shows how many times the CPU time it needs. It checks no keys and records nothing.
 """
 
 import asyncio
 import json
 import multiprocessing
 import os
+import socket
 import statistics
+import subprocess
+import sys
 import time
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
@@ -83,6 +93,31 @@ def serve_app(pipe: Connection, urls: tuple[str, str] | None) -> None:
     asyncio.run(main())
 
 
+def start_litellm(command: str, urls: tuple[str, str], folder: Path) -> tuple[str, subprocess.Popen[bytes]]:
+    """LiteLLM's proxy in front of the same upstreams, in one process."""
+    models = [
+        {"model_name": name, "litellm_params": {"model": "hosted_vllm/m", "api_base": url, "api_key": "-"}}
+        for name, url in zip(("short", "long"), urls, strict=True)
+    ]
+    config = folder / "litellm.yaml"
+    config.write_text(json.dumps({"model_list": models}), encoding="utf-8")  # JSON is YAML
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    variables = os.environ | {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # the proxy would download its table of prices
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    }
+    words = [command, "--config", str(config), "--port", str(port), "--host", "127.0.0.1", "--telemetry", "False"]
+    process = subprocess.Popen(words, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    while True:
+        assert process.poll() is None, "LiteLLM has ended"
+        with suppress(OSError):
+            urllib.request.urlopen(f"{url}/health/liveliness", timeout=5).close()
+            return url, process
+        time.sleep(0.5)
+
+
 def cpu_s(pid: int) -> float:
     """The CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -114,10 +149,10 @@ async def measure(url: str, pid: int, path: str, model: str, size: int) -> tuple
         return (cpu_s(pid) - began_s) / REQUESTS, (time.perf_counter() - began) / REQUESTS
 
 
-def main() -> None:
+def main(litellm: str | None) -> None:
     """Print the costs."""
     context = multiprocessing.get_context("spawn")
-    processes = []
+    processes: list[Any] = []
 
     def start(target: Any, *arguments: Any) -> tuple[Any, int]:
         own, other = context.Pipe()
@@ -126,8 +161,22 @@ def main() -> None:
         processes.append(process)
         return own.recv(), process.pid or 0
 
-    urls, _ = start(serve_upstream)
-    servers = {"floor": start(serve_app, None), "gateway": start(serve_app, urls)}
+    with TemporaryDirectory() as folder:
+        try:
+            urls, _ = start(serve_upstream)
+            servers = {"floor": start(serve_app, None), "gateway": start(serve_app, urls)}
+            if litellm is not None:
+                url, process = start_litellm(litellm, urls, Path(folder))
+                processes.append(process)
+                servers["litellm"] = (url, process.pid)
+            print_costs(servers)
+        finally:
+            for process in processes:
+                process.terminate()
+
+
+def print_costs(servers: Mapping[str, tuple[str, int]]) -> None:
+    """Measure the servers in turn, and print the medians."""
     cases = [
         (f"{name} {kind}", path, model, size)
         for name, path in (("chat to chat", "/v1/chat/completions"), ("messages to chat", "/v1/messages"))
@@ -138,16 +187,17 @@ def main() -> None:
         for case, path, model, size in cases:
             for name, (url, pid) in servers.items():
                 costs.setdefault((case, name), []).append(asyncio.run(measure(url, pid, path, model, size)))
-    print(f"{'':32}{'floor':>12}{'gateway':>12}   CPU ms per request (wall-clock ms)")
+    columns = "".join(f"{name:>15}" for name in servers)
+    print(f"{'':32}{columns}   CPU ms per request (wall-clock ms)")
     for case, *_ in cases:
-        cells = []
+        cells, medians = [], {}
         for name in servers:
             cpu, wall = (statistics.median(column) * 1000 for column in zip(*costs[case, name], strict=True))
-            cells.append(f"{cpu:5.2f} ({wall:4.1f})")
-        print(f"{case:32}{cells[0]:>12}{cells[1]:>12}")
-    for process in processes:
-        process.terminate()
+            medians[name] = cpu
+            cells.append(f"{cpu:7.2f} ({wall:5.1f})")
+        ratio = f"   litellm : gateway = {medians['litellm'] / medians['gateway']:.1f}" if "litellm" in medians else ""
+        print(f"{case:32}" + "".join(f"{cell:>15}" for cell in cells) + ratio)
 
 
 if __name__ == "__main__":
-    main()
+    main(next(iter(sys.argv[1:]), None))

@@ -30,7 +30,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "wheel": Experiment("build the wheels, and check each alone in clean environments", ["lab.check_wheel"]),
     "pythons": Experiment("run the pure tests under every other Python on this machine", ["lab.other_pythons"]),
     "interop": Experiment("have real agents, installed from npm and PyPI, continue our exports", ["lab.interop"]),
-    "gateway": Experiment("have real programs, installed from npm, use a gateway", ["lab.gateway_programs"]),
+    "gateway": Experiment(
+        "have real programs, installed from npm, use a gateway", ["lab.gateway_programs", "lab.gateway_guide"]
+    ),
     "fuzz": Experiment("fuzz the wire formats for a minute of CPU time, or as many seconds", ["lab.fuzz --save fuzz"]),
     "crash": Experiment(
         "kill writers, agents and readers at random moments; nothing acknowledged may be lost",

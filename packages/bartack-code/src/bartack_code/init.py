@@ -59,6 +59,15 @@ TEMPLATE = """\
 # What runs without asking: "ask" (nothing), "plan" (changes are refused), "edit", "sandbox" or "yes" (everything).
 # mode = "edit"
 
+# The keys of the prompt of a chat: "emacs" or "vi".
+# keys = "vi"
+
+# A program that gets the state of a chat as JSON on stdin; its first line of output is shown below the prompt.
+# status_line = "jq -r .model"
+
+# Models that answer, in this order, when the model has failed.
+# fallback = ["openai:gpt-5"]
+
 # How many times to ask an overloaded provider again, with a countdown, before the answer fails.
 # busy_retries = 12
 

@@ -43,6 +43,19 @@ def test_trust_in_the_home_of_the_user_does_not_cover_what_is_cloned_below_it(
     assert not is_trusted(home / "clone")
 
 
+def test_trust_does_not_cover_a_repository_that_is_cloned_below_it(tmp_path: Path) -> None:
+    clone = repository(tmp_path / "project" / "clones" / "evil")
+    (clone / "sub").mkdir()
+    trust(tmp_path / "project")
+    assert is_trusted(tmp_path / "project" / "clones")
+    assert not is_trusted(clone)
+    assert not is_trusted(clone / "sub")
+    configure(clone, "core.fsmonitor", "./evil")
+    assert programs_of(clone) == ("core.fsmonitor",)
+    trust(clone)
+    assert is_trusted(clone / "sub")
+
+
 def test_an_invalid_list_trusts_nothing_and_a_folder_in_its_place_is_an_error(tmp_path: Path) -> None:
     trust_file().parent.mkdir()
     trust_file().write_text("[")
@@ -134,6 +147,9 @@ def test_a_plain_clone_brings_no_programs_along(tmp_path: Path) -> None:
         "sequence.editor",
         "pager.log",
         "uploadpack.packobjectshook",
+        "gc.recentobjectshook",
+        "init.templatedir",
+        "pull.twohead",
     ],
 )
 def test_a_repository_that_names_programs_is_asked_about(tmp_path: Path, name: str) -> None:
@@ -160,6 +176,45 @@ def test_hooks_and_configuration_that_is_elsewhere_are_asked_about(tmp_path: Pat
     (elsewhere / "commondir").write_text("../outer\n")
     (elsewhere / "config.worktree").write_text("[core]\nfsmonitor = ./evil\n")
     assert programs_of(project) == ("core.fsmonitor", "hooks/pre-commit")
+
+
+def nest(inner: Path, outer: Path) -> None:
+    """Name one repository in the index of another."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(inner), *identity, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
+    subprocess.run(["git", "-C", str(outer), "add", inner.name], check=True, capture_output=True)
+
+
+def test_the_repositories_that_git_looks_into_are_asked_about(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project")
+    sub, inner = repository(project / "sub"), repository(project / "sub" / "inner")
+    nest(inner, sub)
+    nest(sub, project)
+    configure(inner, "core.fsmonitor", "./evil")
+    assert programs_of(inner) == ("core.fsmonitor",)
+    assert programs_of(project) == ("sub: inner: core.fsmonitor",)
+    configure(sub, "filter.evil.clean", "./evil")
+    assert programs_of(project) == ("sub: filter.evil.clean", "sub: inner: core.fsmonitor")
+    trust(project)
+    assert untrusted(project) is None
+
+
+def test_repositories_inside_each_other_are_looked_at_to_a_limit(tmp_path: Path) -> None:
+    folder = project = repository(tmp_path / "project")
+    for _ in range(6):
+        inner = repository(folder / "n")
+        nest(inner, folder)
+        folder = inner
+    assert programs_of(project) == ("n: n: n: n: n: ...",)
+
+
+def test_a_folder_that_is_a_repository_itself_is_asked_about(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    subprocess.run(["git", "init", "--quiet", "--template=", "--bare", str(project)], check=True)
+    assert untrusted(project) is None
+    configure(project, "core.fsmonitor", "./evil")
+    (project / ".git").mkdir()  # git tries the folder after it
+    assert programs_of(project) == ("core.fsmonitor",)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "broken"])

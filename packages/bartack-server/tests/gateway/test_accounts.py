@@ -17,6 +17,7 @@ from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, Usage
 from bartack.nouns.entries import Custom
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.store import open_store
+from bartack.testing import fault_server
 from bartack_server.gateway.accounts import Accounts
 from bartack_server.gateway.answer import RequestOutcome
 from bartack_server.gateway.client_requests import ClientRequest
@@ -24,7 +25,7 @@ from bartack_server.gateway.keys import Budget, GatewayKey
 from bartack_server.gateway.request_log import RequestLog, log_lines
 from bartack_server.gateway.upstreams import Upstream
 from tests.gateway.bodies import request
-from tests.gateway.serving import LIMIT_S, WaitingModel, serving, stored_key, upstream
+from tests.gateway.serving import LIMIT_S, WaitingModel, answering, serving, stored_key, upstream, whole_answer
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 ANSWER: list[Delta] = [Start("m", "r"), TextDelta("Hi."), Usage(40, 10), Done("stop")]
@@ -112,6 +113,22 @@ async def test_a_client_that_disconnects_before_the_end_has_spent_what_it_receiv
             await model.asked.wait()
             sending.cancel()
             while not (facts := await spending(store, "gateway_settled")):  # noqa: ASYNC110 - another task appends
+                await asyncio.sleep(0.01)
+    assert 0 < facts[0].data["tokens"] < 100
+
+
+async def test_an_answer_whose_usage_the_client_did_not_ask_for_is_charged_by_an_estimate() -> None:
+    """Chat Completions report usage in a stream only if the request says so, and the request passes through."""
+    store, format = MemoryStore(), "openai-chat"
+    secret = await stored_key(store, name="bob", day=Budget(tokens=5000))
+    async with (
+        fault_server(answering(format, whole_answer(format))) as server,
+        serving({"m": [upstream(format, server.base_url)]}, store=store) as gateway,
+    ):
+        status, _, _ = await gateway.post(*request(format), headers={"x-api-key": secret})
+        assert status == 200
+        async with asyncio.timeout(LIMIT_S):
+            while not (facts := await spending(store, "gateway_settled")):  # noqa: ASYNC110 - after the response
                 await asyncio.sleep(0.01)
     assert 0 < facts[0].data["tokens"] < 100
 

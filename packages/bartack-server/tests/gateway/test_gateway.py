@@ -3,14 +3,19 @@
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from bartack import MemoryStore, ScriptedModel, ToolCall, assistant
-from bartack.nouns.deltas import Failed
+from bartack import MemoryStore, Message, ScriptedModel, Text, Thinking, ToolCall, assistant
+from bartack.formats import writer
+from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.messages import Meta
 from bartack.testing import fault_server
 from bartack.testing.event_writers import EVENT_WRITERS
+from bartack_server.gateway.client_requests import error_in
 from bartack_server.gateway.keys import revoke_key
 from bartack_server.gateway.pass_through import with_model
 from tests.gateway.bodies import request
@@ -99,6 +104,20 @@ async def test_what_claude_code_adds_for_anthropic_reaches_no_other_provider(for
         assert (int(headers["x-bartack-changes"]) >= 2) is not is_own
 
 
+def missing(path: str) -> Failed:
+    return Failed(ErrorCode.MODEL_NOT_FOUND, f"The gateway does not have POST {path}.")
+
+
+async def test_a_model_is_shown_in_the_shape_of_each_client() -> None:
+    async with serving({"m": [ScriptedModel([])]}) as gateway:
+        status, body = await gateway.get("/v1beta/models/m")
+        assert (status, body["name"], "countTokens" in body["supportedGenerationMethods"]) == (200, "models/m", True)
+        status, body = await gateway.get("/v1beta/models/other")
+        assert (status, body["error"]["status"]) == (404, "NOT_FOUND")
+        assert (await gateway.get("/v1/models/m"))[1]["id"] == "m"
+        assert [model["name"] for model in (await gateway.get("/api/tags"))[1]["models"]] == ["m"]
+
+
 async def test_requests_that_are_not_valid_are_refused_in_the_form_of_the_client() -> None:
     async with serving({"m": [ScriptedModel([])]}) as gateway:
         headers = {"x-api-key": gateway.key}
@@ -108,6 +127,19 @@ async def test_requests_that_are_not_valid_are_refused_in_the_form_of_the_client
         assert (status, json.loads(data)["error"]["code"]) == (404, "model_not_found")
         status, data, _ = await gateway.post("/v1beta/models/m:embedContent", {})
         assert (status, json.loads(data)["error"]["status"]) == (404, "NOT_FOUND")
+        for path, form in (
+            ("/v1/embeddings", CHAT),
+            ("/v1beta/files", "gemini-generate"),
+            ("/api/embed", "ollama-chat"),
+        ):
+            status, data, _ = await gateway.post(path, {})
+            assert (status, json.loads(data)) == (404, error_in(form, missing(path)).body)
+        async with gateway.http.get(f"{gateway.url}/v1/messages", headers=headers) as response:
+            assert (response.status, (await response.json())["type"]) == (405, "error")
+        body = {"model": "m", "input": "Look!", "previous_response_id": "resp_unknown"}
+        status, data, _ = await gateway.post("/v1/responses", body)
+        error = json.loads(data)["error"]
+        assert (status, error["code"], error["param"]) == (400, "previous_response_not_found", "previous_response_id")
         upgrade = {"x-api-key": gateway.key, "connection": "Upgrade", "upgrade": "websocket"}
         status, _ = await gateway.get("/v1/responses", headers=upgrade)
         assert status == 404
@@ -167,6 +199,41 @@ async def test_bytes_pass_through_between_equal_formats(format: str) -> None:
         assert received.headers["anthropic-beta"] == "new-2026"
         assert "claude-cli" not in received.headers.get("user-agent", "")
         assert gateway.key not in str(received.headers)
+
+
+ANSWER = replace(
+    assistant(Thinking("Hm."), Text("I look."), ToolCall("call_1", "look", {"city": "Paris"})),
+    meta=Meta(usage=Usage(10, 20), finish_reason="tool_calls"),
+)
+
+
+@pytest.mark.parametrize("format", [CHAT, MESSAGES, RESPONSES, "gemini-generate", "ollama-chat"])
+async def test_the_bytes_of_a_response_that_is_not_streamed_pass_through(format: str) -> None:
+    body = writer(format, response_id="r1", model_id="m").whole_response(ANSWER)
+    answer = json.dumps({**body, "unknown_field": [1.50, "é"]}, indent=1).encode() + b"\n"
+    headers: Any = {"Content-Type": "application/json"}
+    pieces = tuple(answer[start : start + 37] for start in range(0, len(answer), 37))
+    async with (
+        fault_server(answering(format, *pieces, **headers)) as server,
+        serving({"m": [upstream(format, server.base_url)]}) as gateway,
+    ):
+        path, sent = request(format, stream=False)
+        status, data, _ = await gateway.post(path, sent)
+        assert (status, data) == (200, answer)
+        [received] = server.requests
+        assert json.loads(received.body) == sent
+        assert received.target.endswith(path.removeprefix("/v1"))
+        for cut in (len(answer) // 3, len(answer) - 3):
+            server.scenario = answering(format, answer[:cut], **headers)
+            status, data, _ = await gateway.post(path, sent)
+            assert (status >= 500, b"I look." in data) == (True, False)
+        server.scenario = answering(format, b'{"error": {"message": "It is too busy."}}', **headers)
+        status, data, _ = await gateway.post(path, sent)
+        assert (status >= 500, b"too busy" in data) == (True, True)
+    [info] = (await gateway.store.sessions()).items
+    facts = [entry.fact for entry in await gateway.store.entries(info.id)]
+    [answered] = [fact for fact in facts if isinstance(fact, Message) and fact.role == "assistant"]
+    assert (answered.text, answered.tool_calls[0].arguments) == ("I look.", {"city": "Paris"})
 
 
 async def test_an_alias_is_replaced_and_all_other_bytes_are_kept() -> None:

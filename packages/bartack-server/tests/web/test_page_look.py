@@ -1,6 +1,6 @@
 """The look of the page: nothing is clipped or overlaps, at every width and in both themes, in all of its states."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ class Site:
         await self.page.set_viewport_size({"width": 1440, "height": 900})
 
 
-async def site_of(agent: Agent[Any, Any]) -> AsyncIterator[Site]:
+async def site_of(agent: Agent[Any, Any] | Mapping[str, Agent[Any, Any]]) -> AsyncIterator[Site]:
     application = app(agent, store=MemoryStore())
     assert isinstance(application.access, TokenAccess)
     async with served(application) as client, windows(viewport={"width": 1440, "height": 900}) as (window,):
@@ -248,3 +248,105 @@ async def test_sessions_are_searched_with_the_words_marked_and_pinned(site: Site
     await page.get_by_role("button", name="More about this session").click()
     await page.get_by_text("Pin", exact=True).click()
     await site.window.sees("Pinned", "session-list")
+
+
+async def test_two_branches_are_compared_side_by_side(site: Site) -> None:
+    page = site.page
+    await site.window.send("raw one answer")
+    await site.window.answered("one answer")
+    await page.locator(".you").hover()
+    await page.get_by_role("button", name="Edit this message").click()
+    await site.window.send("weather Paris")
+    await site.window.answered("The tool returned")
+    await page.get_by_role("button", name="Compare branches").click()
+    table = page.locator("run-inspector .against")
+    await table.get_by_role("row", name="Tool calls 0 1").wait_for()
+    await site.window.sees("one answer", "run-inspector section[aria-label='The first run']")
+    await site.window.sees("Rain in Paris", "run-inspector section[aria-label='The second run']")
+    assert "differs" in (await table.locator("tr", has_text="Tool calls").get_attribute("class") or "")
+    await site.check()
+    newest = await page.locator("select[aria-label='The second run']").input_value()
+    await page.locator("select[aria-label='The first run']").select_option(newest)
+    await table.get_by_role("row", name="Tool calls 1 1").wait_for()
+
+
+async def test_one_run_has_nothing_to_be_compared_with(site: Site) -> None:
+    await site.window.send("hello")
+    await site.window.answered("You said: hello")
+    await site.page.get_by_role("button", name="Inspect").click()
+    await site.page.get_by_role("tab", name="Compare").click()
+    await site.window.sees("There is one run only.", "run-inspector")
+
+
+async def test_a_wide_window_shows_the_timeline_beside_the_request_of_a_step(site: Site) -> None:
+    page = site.page
+    await page.set_viewport_size({"width": 2560, "height": 1300})
+    await site.window.send("weather Paris")
+    await site.window.answered("The tool returned")
+    await page.get_by_role("button", name="Inspect").click()
+    await page.locator(".lane", has_text="model 1").click()
+    await page.locator(".lane[aria-pressed=true]", has_text="model 1").wait_for()
+    assert await page.get_by_role("tab", name="Timeline").get_attribute("aria-selected") == "true"
+    assert (await page.get_by_label("Model call").locator("option:checked").inner_text()).startswith("Model call 1")
+    await site.check()
+    await page.locator(".lane", has_text="model 1").click()
+    assert await page.get_by_role("tab", name="Request").get_attribute("aria-selected") == "true", "at 1440 pixels"
+
+
+async def test_the_agent_of_a_new_session_is_chosen(gate: Gate, tmp_path: Path) -> None:
+    coder = Agent(ScriptedModel(["From the coder."]), tools=file_tools(), runtime=LocalRuntime(tmp_path), name="coder")
+    async for site in site_of({"helper": new_agent(gate), "coder": coder}):
+        await site.page.locator(".setup select").select_option("coder")
+        await site.window.sees(tmp_path.name, ".setup")
+        await site.check()
+        await site.window.send("hello")
+        await site.window.answered("From the coder.")
+        await site.window.sees("coder", ".where")
+
+
+HIDE = """() => {
+  Object.defineProperty(document, 'hidden', { get: () => window.isHidden, configurable: true });
+  window.isHidden = false;
+  window.Notification = class { static permission = 'granted';
+    constructor(title, options) {
+      const line = document.body.appendChild(document.createElement('p'));
+      line.className = 'told';
+      line.textContent = `${title}: ${options.body}`;
+      window.last = this;
+    }
+    close() {}
+  };
+  localStorage.setItem('bartack.notify', 'on');
+}"""
+
+
+async def test_a_hidden_window_tells_what_happens_in_any_session(site: Site) -> None:
+    page = site.page
+    await site.client.post("/sessions/other/runs", text="pay 5 Ann")
+    await state_is(site.client, "other", "waiting")
+    await site.window.sees("pay 5 Ann", "session-list")
+    await page.evaluate(HIDE)
+    await page.evaluate("isHidden = true; document.dispatchEvent(new Event('visibilitychange'))")
+    await site.client.post("/sessions/second/runs", text="pay 7 Bob")
+    await page.locator(".told", has_text="An approval waits: pay 7 Bob").wait_for()
+    for question in (await site.client.get("/sessions/other/requests"))["items"]:
+        await site.client.post(
+            "/sessions/other/requests", type="decide", toolCallId=question["toolCallId"], decision="deny"
+        )
+    await page.locator(".told", has_text="A run has ended: pay 5 Ann").wait_for()
+    await site.window.has(2, ".told")
+    await page.locator(".row.unread", has_text="pay 5 Ann").wait_for()
+    await page.evaluate("isHidden = false; last.onclick()")
+    await page.locator(".row[aria-current]", has_text="pay 5 Ann").wait_for()
+    await site.window.has(0, ".row.unread")
+
+
+async def test_a_wide_table_and_what_follows_it_keep_their_distance(gate: Gate) -> None:
+    wide = "| " + " | ".join(f"column{number}" for number in range(20)) + " |\n" + "|---" * 20 + "|\n\n> quoted\n"
+    async for site in site_of(Agent(ScriptedModel([wide]))):
+        await site.window.send("go")
+        await site.window.answered("quoted")
+        gap = """() => document.querySelector('blockquote').getBoundingClientRect().top
+          - document.querySelector('.wide').getBoundingClientRect().bottom"""
+        assert await site.page.evaluate(gap) >= 8
+        await site.check()

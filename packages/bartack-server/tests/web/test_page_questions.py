@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bartack import Agent, MemoryStore, ScriptedModel, ToolCall, assistant
-from bartack.tools import LocalRuntime, file_tools
+from bartack.tools import LocalRuntime, file_tools, tool
+from bartack.tools.confinement import SandboxName, available_sandboxes
 from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
 from tests.web.browser import Window, needs_browser, windows
@@ -19,14 +20,21 @@ HIDDEN = "echo safe" + "\n" * 60 + "touch hidden.txt" + "\n" * 60 + "echo safe"
 IN_BROWSER = pytest.mark.xdist_group("browser")
 
 
+@tool(requires_approval=True, preview=lambda arguments: "stops the old\nversion")
+def deploy(target: str) -> None:
+    """Deploy."""
+
+
 def asks(tool: str, **arguments: Any) -> list[Any]:
     """A model that calls the tool, and then says so."""
     return [assistant(ToolCall("c1", tool, arguments)), "Done."]
 
 
 @asynccontextmanager
-async def site(folder: Path, script: list[Any]) -> AsyncIterator[tuple[Client, TokenAccess]]:
-    agent = Agent(ScriptedModel(script), tools=file_tools(), runtime=LocalRuntime(folder))
+async def site(
+    folder: Path, script: list[Any], sandbox: SandboxName = "off"
+) -> AsyncIterator[tuple[Client, TokenAccess]]:
+    agent = Agent(ScriptedModel(script), tools=[*file_tools(), deploy], runtime=LocalRuntime(folder, sandbox=sandbox))
     application = app(agent, store=MemoryStore())
     assert isinstance(application.access, TokenAccess)
     async with served(application) as client:
@@ -34,9 +42,9 @@ async def site(folder: Path, script: list[Any]) -> AsyncIterator[tuple[Client, T
 
 
 @asynccontextmanager
-async def asked_window(folder: Path, script: list[Any]) -> AsyncIterator[Window]:
+async def asked_window(folder: Path, script: list[Any], sandbox: SandboxName = "off") -> AsyncIterator[Window]:
     """A window that shows a question."""
-    async with site(folder, script) as (client, access), windows() as (window,):
+    async with site(folder, script, sandbox) as (client, access), windows() as (window,):
         await window.sign_in(client.url, access.code)
         await window.send("Go")
         await window.page.wait_for_selector("tool-card.ask .question")
@@ -93,6 +101,24 @@ async def test_a_command_that_hides_between_blank_lines_is_approved_only_once_it
         await page.get_by_role("button", name="Approve").click()
         await window.answered("Done.")
         assert (tmp_path / "hidden.txt").exists()
+
+
+@needs_browser
+@IN_BROWSER
+@pytest.mark.skipif(not available_sandboxes(), reason="no sandbox works here")
+async def test_a_command_is_shown_with_its_place(tmp_path: Path) -> None:
+    async with asked_window(tmp_path, asks("run_command", command="ls"), "auto") as window:
+        first, place = await window.page.locator(".question .row").all_inner_texts()
+    assert first.strip() == "$ ls"
+    assert f"{tmp_path.name} (local), in the sandbox ({available_sandboxes()[0]}: writes only" in place
+
+
+@needs_browser
+@IN_BROWSER
+async def test_the_preview_of_any_other_tool_is_shown(tmp_path: Path) -> None:
+    async with asked_window(tmp_path, asks("deploy", target="prod")) as window:
+        rows = await window.page.locator(".question .row").all_inner_texts()
+    assert [row.rstrip() for row in rows] == ['target: "prod"', "preview of text:", "  | stops the old", "  | version"]
 
 
 @needs_browser

@@ -12,12 +12,16 @@ from bartack import (
     AgentError,
     DeltaReceived,
     ErrorCode,
+    Message,
+    Meta,
     PartValidationError,
     Snapshot,
     ToolCall,
     ToolContext,
     TryAgain,
     assistant,
+    handoff,
+    tool,
 )
 from bartack.agent import Agent
 from bartack.agent.output import OutputType
@@ -368,3 +372,95 @@ async def test_only_requests_for_correction_count_as_such() -> None:
     echo = "Your answer is not valid: I know."
     agent, _, _ = make([echo, echo, '{"city":"Rome"}'], output_type=Place)
     assert (await agent.run("Go", session=SESSION)).output == Place("Rome")
+
+
+# -- the answer as the arguments of a tool
+
+
+def called(name: str, call_id: str = "c", **arguments: Any) -> Message:
+    return assistant(ToolCall(call_id, name, arguments), meta=Meta(finish_reason="tool_calls"))
+
+
+async def test_a_model_may_answer_with_a_tool() -> None:
+    model = ScriptedModel([called("look", "c1"), called("final_answer", "c2", city="Rome", people=3)])
+    agent, _, _ = make(model, look, output_type=Place, output_mode="tool")
+    result = await agent.run("Where?", session=SESSION)
+    assert (result.output, result.reason, result.tool_rounds) == (Place("Rome", 3), None, 2)
+    for call in model.calls:
+        assert call.config.output_schema is None
+        assert call.config.tool_choice == "required"
+        assert [spec.name for spec in call.tools] == ["final_answer", "look"]
+        assert '"city"' not in "".join(message.text for message in call.messages if message.role == "system")
+    assert model.calls[0].tools[0].parameter_schema == OutputType(Place).schema
+    assert (await agent.resume(SESSION)).output == Place("Rome", 3)
+
+
+@tool
+def look() -> str:
+    """Look around."""
+    return "Rome"
+
+
+async def test_an_answer_with_a_tool_is_corrected_like_text() -> None:
+    def in_italy(place: Place) -> Place:
+        if place.city != "Rome":
+            raise TryAgain("Not in Italy.")
+        return place
+
+    answers: list[Message | str] = [
+        called("final_answer", "c1", town=1),
+        called("final_answer", "c2", city="Paris"),
+        '{"city": "Rome"}',
+    ]
+    agent, _, _ = make(answers, output_type=Place, output_mode="tool", output_validator=in_italy)
+    result = await agent.run("Where?", session=SESSION)
+    assert result.output == Place("Rome")
+    prompts = [message.text for message in result.messages if message.role == "user"]
+    assert ["city" in prompts[1], "Not in Italy." in prompts[2], len(prompts)] == [True, True, 3]
+
+
+async def test_an_answer_with_a_tool_arrives_in_parts_and_a_list_is_wrapped() -> None:
+    agent, _, _ = make([called("final_answer", value=[1, 2, 3])], output_type=list[int], output_mode="tool")
+    async with agent.stream("Count", session=SESSION, snapshots=True) as run:
+        outputs = [event.output async for event in run if isinstance(event, Snapshot)]
+    assert outputs[-1] == [1, 2, 3]
+    assert run.partial_output() == [1, 2, 3]
+    assert run.result.output == [1, 2, 3]
+
+
+async def test_a_conversation_continues_after_an_answer_with_a_tool() -> None:
+    model = ScriptedModel([called("final_answer", "c1", city="Rome"), called("final_answer", "c2", city="Oslo")])
+    agent, _, _ = make(model, output_type=Place, output_mode="tool")
+    await agent.run("Where?", session=SESSION)
+    assert (await agent.run("And now?", session=SESSION)).output == Place("Oslo")
+    assert [message.role for message in model.calls[1].messages] == ["user", "assistant", "tool", "user"]
+
+
+async def test_a_model_that_cannot_be_made_to_call_a_tool_is_asked_to() -> None:
+    class Free(ScriptedModel):
+        def supports(self, feature: str) -> bool:
+            return feature != "tool_choice"
+
+    model = Free([called("final_answer", city="Rome")])
+    agent, _, _ = make(model, output_type=Place, output_mode="tool")
+    assert (await agent.run("Where?", session=SESSION)).output == Place("Rome")
+    assert model.calls[0].config.tool_choice is None
+
+
+async def test_text_is_not_given_as_a_tool() -> None:
+    model = ScriptedModel(["Rome"])
+    agent, _, _ = make(model, output_mode="tool")
+    assert (await agent.run("Where?", session=SESSION)).output == "Rome"
+    assert "final_answer" not in [spec.name for spec in model.calls[0].tools]
+    assert model.calls[0].config.tool_choice is None
+
+
+async def test_an_agent_that_takes_over_answers_in_the_same_way() -> None:
+    second = Agent(ScriptedModel([called("final_answer", "c2", city="Rome")]), name="second")
+    agent, _, _ = make(
+        [called("transfer_to_second", "c1")],
+        handoff(second, "Knows places."),
+        output_type=Place,
+        output_mode="tool",
+    )
+    assert (await agent.run("Where?", session=SESSION)).output == Place("Rome")

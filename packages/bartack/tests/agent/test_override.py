@@ -65,5 +65,5 @@ async def test_the_mode_of_the_output(mode: Any, is_sent: bool, is_written: bool
 
 
 def test_another_mode_is_refused() -> None:
-    with pytest.raises(ConfigError, match="output_mode must be 'native' or 'prompt'"):
+    with pytest.raises(ConfigError, match="output_mode must be 'native', 'tool' or 'prompt'"):
         Agent(ScriptedModel(["x"]), output_mode="guess")  # type: ignore[call-overload]

@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from bartack import Agent, AgentConfig, MemoryStore, connect, tool, user
 from bartack.agent import Hooks
-from bartack.agent.sent_request import REQUEST
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import ContextConfig, LoopConfig
 from bartack.nouns.entries import Custom, Entry, StreamFailed
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
+from bartack.session.outline import REQUEST
+from bartack.store.requests import redact
 from tests.models.doubles import BytesClient
 
 CHUNK = {"id": "r1", "object": "chat.completion.chunk", "model": "m", "created": 1}
@@ -125,3 +126,18 @@ async def test_without_keeping_it_the_request_is_that_of_the_agent_of_today() ->
     assert not sent_request.is_exact
     assert [message.text for message in sent_request.request.messages] == ["Be brief.", "Hello"]
     assert (await agent.request_after("s", ())).request.messages[0].text == "Be brief."
+
+
+async def test_a_redacted_message_is_not_in_the_request_that_a_hook_made() -> None:
+    store = MemoryStore()
+
+    async def same(request: ModelRequest) -> ModelRequest:
+        return replace(request, messages=tuple(request.messages))
+
+    agent = Agent(model_on(Answers(ANSWER)), store=store, config=KEPT, hooks=Hooks(before_model=same))
+    await agent.run("The password is hunter2.", session="s")
+    (prompt,) = [e for e in await store.load("s") if isinstance(e.fact, Message) and e.fact.role == "user"]
+    await redact(store, "s", prompt.id)
+    entries = tuple(await store.load("s"))
+    assert "hunter2" not in repr(entries)
+    assert not (await agent.request_after("s", entries[: calls_of(entries)[0]])).is_exact

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 import pytest
 
@@ -57,6 +57,8 @@ MISTAKES: dict[str, Any] = {
     "an output type without a schema": lambda: agent_with(output_type=object()),
     "an empty prompt": lambda: agent_with().stream(),
     "messages of OpenAI as a prompt": lambda: agent_with().stream([{"role": "user", "content": "Hi"}]),  # type: ignore[arg-type]
+    "a number as a prompt": lambda: agent_with().stream(3),  # type: ignore[arg-type]
+    "a tool of a provider as a dictionary": lambda: agent_with(tools=[{"type": "web_search"}]),
     "a misspelled setting of a run": lambda: agent_with().stream("Hi", sesion="s"),  # type: ignore[call-arg]
     "a tool for other dependencies": lambda: agent_with(tools=[order], deps_type=Bank),
 }
@@ -101,6 +103,25 @@ def test_a_tool_for_other_dependencies_is_refused_when_a_run_begins() -> None:
     assert agent_with(tools=[order]).run_sync("Hi", deps=BigShop()).output == "Hi."
 
 
+class Named(Protocol):
+    name: str
+
+
+class Settings(TypedDict):
+    name: str
+
+
+@pytest.mark.parametrize(("kind", "deps"), [(Named, Shop()), (Settings, {"name": "books"})])
+def test_a_tool_may_describe_its_dependencies_by_their_shape(kind: Any, deps: Any) -> None:
+    def describe(context: Any) -> str:
+        """The shop."""
+        return "books"
+
+    describe.__annotations__["context"] = ToolContext[kind]
+    agent = agent_with(tools=[tool(describe)], deps_type=type(deps))
+    assert agent.run_sync("Hi", deps=deps).output == "Hi."
+
+
 def test_a_run_outside_of_asyncio_says_so() -> None:
     run = agent_with().run("Hi")
     with pytest.raises(ConfigError, match="needs asyncio"):
@@ -120,6 +141,12 @@ async def test_the_last_event_has_the_typed_result() -> None:
     async with agent.stream("Which?") as run:
         finished = [event async for event in run if isinstance(event, RunFinished)]
     assert finished[0].result.output.name == "Rome"
+
+
+async def test_every_event_of_a_run_can_be_dumped() -> None:
+    async with agent_with().stream("Which?", snapshots=True) as run:
+        dumped = [wire.dump(event) async for event in run]
+    assert dumped[-1]["result"]["value"] == "Hi."
 
 
 def test_public_values_can_be_dumped_or_say_why_not() -> None:

@@ -90,6 +90,48 @@ def test_git_is_asked_about_in_another_repository_below_the_project(project: Pat
         assert is_covered("ls", FAMILIES, project, project / folder)
 
 
+def git(folder: Path, *words: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_git_is_asked_about_where_it_looks_into_another_repository(is_split: bool, tmp_path: Path) -> None:
+    root, nested, ran = tmp_path / "project", tmp_path / "project" / "nested", tmp_path / "ran"
+    for folder in (root, nested):
+        git(tmp_path, "init", "--quiet", str(folder))
+        (folder / "a.txt").write_text("a")
+        git(folder, "add", "a.txt")
+        git(folder, "commit", "--quiet", "--message=a")
+    looking = ["git status", "git diff", "git describe --always --dirty", "git log -p", "git show"]
+    for line in looking:
+        assert is_covered(line, FAMILIES, root, root)
+    git(nested, "config", "core.fsmonitor", f"touch {ran}; true")
+    git(root, "add", "nested")
+    if is_split:
+        git(root, "update-index", "--split-index")
+    (nested / "a.txt").write_text("changed")
+    for line in looking:
+        assert not is_covered(line, FAMILIES, root, root)
+        assert not is_covered(line, FAMILIES, root / "sub", root / "sub")
+    for line in ("git branch -a", "git grep -n a", "git ls-files -m"):
+        assert is_covered(line, FAMILIES, root, root)
+        subprocess.run(line, shell=True, cwd=root, check=True, capture_output=True)
+    assert not ran.exists()
+    git(root, "status")
+    assert ran.exists()  # so the attack is a real one
+
+
+def test_git_with_a_repository_that_needs_no_folder_of_its_own_is_asked_about(tmp_path: Path) -> None:
+    """git takes a folder for a repository, if it looks like one, where ``.git`` is none."""
+    (tmp_path / ".git").mkdir()
+    assert is_covered("git status", FAMILIES, tmp_path, tmp_path)
+    for name in ("objects", "refs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main")
+    assert not is_covered("git status", FAMILIES, tmp_path, tmp_path)
+
+
 def test_many_changes_of_directory_are_not_covered(project: Path) -> None:
     assert not is_covered("cd sub && " * 40 + "ls", FAMILIES, project, project)
 

@@ -132,30 +132,54 @@ async def test_a_command_that_hides_between_blank_lines_is_shown_whole(tmp_path:
     await store.close()
 
 
+def answer_in_terminal(address: str, call_id: str, key: bytes) -> tuple[int, list[str]]:
+    """Answer the question of a process in a window of 80 by 24; its exit status, and what it showed before each key."""
+    process, terminal = pty.fork()
+    if process == 0:
+        arguments = [sys.executable, "-m", "bartack.cli", "sessions", "approve", SESSION, call_id]
+        own = {"BARTACK_STORE": address, "COLUMNS": "80", "LINES": "24"}
+        os.execve(sys.executable, arguments, os.environ | own)
+    windows, screen = [], b""
+    with suppress(OSError):  # the end of a pseudo-terminal
+        while piece := os.read(terminal, 4096):
+            screen += piece
+            if screen.endswith((b"Enter shows more] ", b"Approve? [y/N]: ")):
+                windows.append(screen.decode())
+                os.write(terminal, key if b"Approve?" in screen else b"\n")
+                screen = b""
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), windows
+
+
+async def test_on_a_terminal_no_part_of_a_question_scrolls_by_unseen(tmp_path: Path) -> None:
+    address = f"sqlite:{tmp_path / 'store'}"
+    hidden = "echo safe" + "\n" * 60 + "touch hidden.txt; echo " + "é" * 200 + "\n" * 60 + "echo safe"
+    store = await open_store(address)
+    run = assistant(ToolCall("c1", "run_command", {"command": hidden}))
+    async with Agent(ScriptedModel([run]), tools=file_tools(), runtime=LocalRuntime(tmp_path), store=store) as agent:
+        await agent.run("Go", session=SESSION)
+    status, windows = await within(asyncio.to_thread(answer_in_terminal, address, "c1", b"n\n"))
+    assert status == 1
+    assert len(windows) > 5
+    lines = [window.split("\r\n") for window in windows]
+    assert max(map(len, lines)) <= 24
+    shown = "".join(windows)
+    assert "  | touch hidden.txt; echo é" in shown
+    assert shown.count("\r\n  ... é") == 6
+    assert all(len(line) <= 80 for window in lines for line in window)
+    await store.close()
+
+
 async def test_on_a_terminal_the_question_is_shown_whole_before_it_is_approved(tmp_path: Path) -> None:
     address = f"sqlite:{tmp_path / 'store'}"
     store = await open_store(address)
     agent = Agent(ScriptedModel([ASK, "Done."]), tools=[transfer], store=store)
     await agent.run("Go", session=SESSION)
 
-    def answer(call_id: str, key: bytes) -> tuple[int, str]:
-        """Answer the question of a process that has a terminal; its exit status, and what it showed."""
-        process, terminal = pty.fork()
-        if process == 0:
-            arguments = [sys.executable, "-m", "bartack.cli", "sessions", "approve", SESSION, call_id]
-            os.execve(sys.executable, arguments, os.environ | {"BARTACK_STORE": address})
-        screen = b""
-        with suppress(OSError):  # the end of a pseudo-terminal
-            while piece := os.read(terminal, 4096):
-                is_asked, screen = b"Approve?" in screen, screen + piece
-                if not is_asked and b"Approve?" in screen:
-                    os.write(terminal, key)
-        os.close(terminal)
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), screen.decode()
-
-    status, screen = await within(asyncio.to_thread(answer, "c1", b"n\n"))
-    assert (status, "Allow the tool transfer? 1 line" in screen, "amount: 5" in screen) == (1, True, True)
-    status, _ = await within(asyncio.to_thread(answer, "c2", b"y\n"))
+    status, screen = await within(asyncio.to_thread(answer_in_terminal, address, "c1", b"n\n"))
+    (window,) = screen
+    assert (status, "Allow the tool transfer? 1 line" in window, "amount: 5" in window) == (1, True, True)
+    status, _ = await within(asyncio.to_thread(answer_in_terminal, address, "c2", b"y\n"))
     decided = [fact for fact in await facts(store) if isinstance(fact, ApprovalDecided)]
     assert (status, [fact.tool_call_id for fact in decided]) == (0, ["c2"])
     await store.close()

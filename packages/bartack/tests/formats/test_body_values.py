@@ -36,7 +36,24 @@ def test_values_of_another_type_are_refused_or_left_out_when_a_request_is_read()
     assert read_request("gemini-generate", body, model_id="m").config == ModelConfig("m")
 
 
-def test_the_fields_of_nova_cannot_replace_the_conversation_either() -> None:
-    config = ModelConfig("us.amazon.nova-lite-v1:0", extra={"additionalModelRequestFields": {"messages": []}})
+def test_null_is_the_absence_of_a_field_of_gemini() -> None:
+    turn = {"role": "user", "parts": [{"text": "Hi"}]}
+    declaration = {"name": "now", "description": None, "parameters": None}
+    body = {"contents": [turn], "tools": [{"functionDeclarations": [declaration], "googleSearch": None}]}
+    nulls = dict.fromkeys(("systemInstruction", "toolConfig", "safetySettings", "cachedContent"))
+    request = read_request("gemini-generate", {**body, **nulls}, model_id="m")
+    assert (request.messages, request.config, request.tools) == (
+        (user("Hi"),),
+        ModelConfig("m"),
+        (ToolSpec("now", {}),),
+    )
+    for nothing in ({"contents": [{**turn, "role": None}], "tools": None}, {"contents": [{**turn, "role": None}]}):
+        assert read_request("gemini-generate", nothing, model_id="m").messages == (user("Hi"),)
+
+
+@pytest.mark.parametrize("format", ["bedrock-invoke", "bedrock-converse"])
+@pytest.mark.parametrize("field", ["messages", "system"])
+def test_the_fields_of_a_model_on_bedrock_cannot_replace_the_conversation_either(format: str, field: str) -> None:
+    config = ModelConfig("us.amazon.nova-lite-v1:0", extra={"additionalModelRequestFields": {field: []}})
     with pytest.raises(PartValidationError):
-        encode("bedrock-invoke", ModelRequest((user("Hi"),), config=config))
+        encode(format, ModelRequest((user("Hi"),), config=config))

@@ -10,7 +10,7 @@ from typing import Any
 
 from bartack.formats import FORMATS as ALL_FORMATS
 from bartack.formats import decoder, format_named, writer
-from bartack.formats.body_values import INVALID_JSON
+from bartack.formats.body_values import INVALID_JSON, parsed_object
 from bartack.formats.response_writer import ResponseWriter
 from bartack.nouns.deltas import Delta
 from bartack.nouns.messages import Message
@@ -53,6 +53,13 @@ def content_of(deltas: list[Delta]) -> list[tuple[Any, ...]]:
                     arguments, raw = {}, arguments[INVALID_JSON]
                 content.append(("call", part.tool_call_id, part.tool_name, arguments, raw.strip()))
     return content
+
+
+def by_kind(deltas: list[Delta]) -> tuple[str, str, list[Any]]:
+    """All thinking, all text, and the calls: a whole response of some formats has no order among them."""
+    content = content_of(deltas)
+    thinking, text = ("".join(row[1] for row in content if row[0] == kind) for kind in ("thinking", "text"))
+    return thinking, text, [(*row[1:4], parsed_object(row[4]) or row[4]) for row in content if row[0] == "call"]
 
 
 def sse_events(body: bytes) -> list[Json]:

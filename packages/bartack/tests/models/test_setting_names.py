@@ -15,7 +15,11 @@ def anthropic(**settings: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("tool_choise", "tool_choice"), ("temperture", "temperature"), ("max_token", "max_tokens"), ("sed", "seed")],
+    [
+        *(("tool_choise", "tool_choice"), ("temperture", "temperature"), ("max_token", "max_tokens"), ("sed", "seed")),
+        *(("maxTokens", "max_tokens"), ("topP", "top_p"), ("apikey", "api_key"), ("base_urls", "base_url")),
+        *(("timeout", "timeouts"), ("limits", "limit")),
+    ],
 )
 def test_a_misspelled_setting_is_refused_wherever_it_is_passed(wrong: str, right: str) -> None:
     message = f"Unknown model setting '{wrong}'. Did you mean '{right}'?"
@@ -38,6 +42,8 @@ def test_settings_that_no_answer_reflects_are_refused(setting: dict[str, Any]) -
         anthropic(**setting)
 
 
-@pytest.mark.parametrize("setting", [{"top_k": 5}, {"n": 1}, {"logprobs": False}, {"metadata": {"user_id": "ann"}}])
+@pytest.mark.parametrize(
+    "setting", [{"top_k": 5}, {"n": 1}, {"logprobs": False}, {"metadata": {"user_id": "ann"}}, {"speed": "fast"}]
+)
 def test_other_names_are_settings_of_the_provider(setting: dict[str, Any]) -> None:
     assert anthropic(**setting).get_config().extra == setting

@@ -8,6 +8,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from bartack.formats import decoder, writer
 from bartack.formats.body_values import parsed_object
 from bartack.nouns.deltas import Delta, Failed, MessageDelta, TextDelta, ThinkingDelta, ToolCallEnd
 from bartack.nouns.errors import ErrorCode
-from tests.formats.written import FORMATS, content_of, message_of, reread, write_all
+from tests.formats.written import FORMATS, by_kind, content_of, message_of, reread, write_all
 from tests.properties.strategies import streams
 from tests.recordings.agreement import decoded
 
@@ -98,6 +99,19 @@ def test_a_whole_response_is_the_joined_stream(format: str, stream: list[Message
     joined = streamed.joined([event for delta in deltas for event in streamed.events(delta)])
     assert without_spaces(whole.whole_response(message_of(deltas))) == without_spaces(joined)
     assert json.dumps(joined)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(stream=streams(end="done"), data=st.data())
+def test_a_whole_response_is_read_back_and_an_incomplete_one_is_an_error(
+    format: str, stream: list[MessageDelta], data: st.DataObject
+) -> None:
+    deltas = bare(stream)
+    body = msgspec.json.encode(writer(format, created=NOON).whole_response(message_of(deltas)))
+    read = decoded(decoder(format, framing="json-array"), body)
+    assert by_kind(read) == by_kind(deltas)
+    cut = data.draw(st.integers(0, len(body) - 1))
+    assert isinstance(decoded(decoder(format, framing="json-array"), body[:cut])[-1], Failed)
 
 
 @pytest.mark.parametrize("format", FORMATS)

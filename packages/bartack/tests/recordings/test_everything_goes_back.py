@@ -26,17 +26,26 @@ from tests.recordings.agreement import assembler_of, decoded
 from tests.recordings.plain import case_dirs, load_case
 from tests.recordings.raw_answers import BLOCKS, raw_blocks
 
-CHAT = ("openai", "groq", "mistral", "deepseek", "openrouter", "xai", "zai", "cerebras", "openai-compat")
-READABLE = {
+CHAT = (
+    "openai",
+    "azure-openai",
+    "perplexity",
+    "groq",
+    "mistral",
+    "deepseek",
+    "openrouter",
+    "xai",
+    "zai",
+    "cerebras",
+    "openai-compat",
+)
+API_FORMATS = {
     "anthropic-messages": "anthropic-messages",
     "bedrock-converse": "bedrock-converse",
     "gemini-generate": "gemini-generate",
     "openai-responses": "openai-responses",
     "openai-compat-responses": "openai-responses",
     **{f"{vendor}-chat": "openai-chat" for vendor in CHAT},
-}
-ANSWERS = {
-    **READABLE,
     "azure-openai-responses": "openai-responses",
     "xai-responses": "openai-responses",
     "bedrock-invoke": "bedrock-invoke",
@@ -79,16 +88,16 @@ def assert_complete(name: str, original: Any, encoded: Encoded) -> bool:
     return not missing
 
 
-@pytest.mark.parametrize("api", READABLE)
+@pytest.mark.parametrize("api", API_FORMATS)
 def test_every_value_of_a_recorded_request_goes_back(api: str, recordings: Path) -> None:
-    format, provider, incomplete = READABLE[api], api.removesuffix("-chat"), []
+    format, provider, incomplete = API_FORMATS[api], api.removesuffix("-chat"), []
     paths = [case_dir / "request.json" for folder in (api, f"{api}-requests") for case_dir in case_dirs(folder)]
     for path in filter(Path.exists, paths):
         meta = json.loads((path.parent / "meta.json").read_text("utf-8"))
         body = json.loads(path.read_text("utf-8"))
         if meta["http_status"] >= 400 or body.get("n", 1) > 1:  # several answers are refused
             continue
-        request = read_request(format, body, provider=provider, model_id="m")
+        request = read_request(format, body, provider=provider, model_id=meta.get("model") or "m")
         history = {key: body[key] for key in HISTORY if key in body}
         encoded = encode(format, stored(request), rules=with_any_id(format, request))
         if not assert_complete(path.parent.name, history, encoded):
@@ -102,9 +111,9 @@ def with_any_id(format: str, request: ModelRequest) -> HistoryRules:
     return replace(rules, call_id_pattern=None, tool_name_pattern=None)
 
 
-@pytest.mark.parametrize("api", ANSWERS)
+@pytest.mark.parametrize("api", API_FORMATS)
 def test_every_block_of_a_recorded_answer_goes_back(api: str, recordings: Path) -> None:
-    format, provider, checked = ANSWERS[api], api.removesuffix("-chat"), 0
+    format, provider, checked = API_FORMATS[api], api.removesuffix("-chat"), 0
     for case_dir in case_dirs(api):
         case = load_case(case_dir)
         framing: FramingName | None = "lines" if case.file == "response.chunks.jsonl" else sniff(case.body)
@@ -124,7 +133,7 @@ def test_every_block_of_a_recorded_answer_goes_back(api: str, recordings: Path) 
     assert checked
 
 
-RAW = {api: format for api, format in ANSWERS.items() if format in BLOCKS}
+RAW = {api: format for api, format in API_FORMATS.items() if format in BLOCKS}
 # What is the same without it: our bodies leave it out.
 IMPLIED: dict[str, Any] = {
     "args": {},

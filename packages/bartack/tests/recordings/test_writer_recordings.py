@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bartack.formats import decoder, writer
 from bartack.nouns.deltas import Delta, Done, Failed
-from tests.formats.written import FORMATS, content_of, message_of, reread, write_all
+from tests.formats.written import FORMATS, by_kind, content_of, message_of, reread, write_all
 from tests.recordings.agreement import FRAMINGS, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_openai import CHAT_APIS, RESPONSES_APIS
 from tests.recordings.oracle_others import APIS
@@ -47,6 +48,17 @@ def test_an_answer_of_the_same_format_is_read_with_all_its_continuation_data(rec
             read = reread(format, deltas)
             assert message_of(read).parts == message_of(deltas).parts, case_dir
             assert read[-1] == deltas[-1], case_dir
+
+
+@pytest.mark.parametrize("api", sorted(FORMAT_OF))
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_client_reads_the_recorded_answer_from_a_whole_response(recordings: Path, format: str, api: str) -> None:
+    for case_dir, deltas in recorded(api):
+        if isinstance(deltas[-1], Done):
+            message = message_of(deltas)
+            body = msgspec.json.encode(writer(format).whole_response(message))
+            read = decoded(decoder(format, framing="json-array"), body)
+            assert by_kind(read) == by_kind(deltas), case_dir
 
 
 SECRETS = {

@@ -49,7 +49,7 @@ from bartack.nouns.entries import (
     ToolStarted,
 )
 from bartack.nouns.messages import Approval, ModelRef, Trace
-from bartack.session.outline import SCHEDULED, SOURCE, delivery_id
+from bartack.session.outline import REQUEST, SCHEDULED, SOURCE, delivery_id
 from bartack.session.redaction import copies_of, redacted, subagent_sessions, visible
 from bartack.session.title import TITLE, title_from
 from tests.sample_session import SESSION, chain
@@ -270,6 +270,24 @@ def test_a_prompt_is_in_its_requests_and_the_title_of_its_session() -> None:
     assert copies(*facts, Redaction(entry_id="e0"), of=2) == [1, 3, 5]
     assert copies(*facts, of=7) == [8]
     assert copies(*facts, of=5) == []
+
+
+def test_any_message_may_be_in_the_request_that_a_hook_made() -> None:
+    facts: list[Fact] = [
+        SystemPromptOverride(text=SECRET),
+        user(SECRET),
+        CompactionSummary(summary=SECRET, first_kept_entry_id="e1"),
+        Custom(name=REQUEST, data={"systemPrompt": "Be kind."}),
+        Custom(name=REQUEST, data={"messages": []}),
+        Custom(name="a note", data={"messages": []}),
+        ToolProgress(tool_call_id="c1", content="half"),
+    ]
+    assert [copies(*facts, of=place) for place in (0, 1, 2)] == [[4], [4], [4]]
+    assert copies(*facts, of=6) == []
+
+
+def test_a_forged_record_of_another_program_does_not_prevent_a_redaction() -> None:
+    assert copies(user(SECRET), Custom(name=SOURCE, data={"entries": [["e0"], {}, 1, "e0"]}), of=0) == [1]
 
 
 @pytest.mark.parametrize("is_scheduled", [False, True])

@@ -124,3 +124,10 @@ async def test_a_check_reports_what_it_cannot_read_and_continues(tmp_path: Path)
         reported += await check(store) != []
         await store.close()
     assert reported
+
+
+@pytest.mark.parametrize("damage", [1, [1], [[[]]], [[1, {}, "text"]], [["a", "gap", "text"]], [[1, "gap"]]])
+async def test_a_forged_note_of_a_repair_hides_nothing(store: SessionStore, damage: object) -> None:
+    await store.create_session("s")
+    await add(store, "s", assistant(ToolCall("c1", "look", {})), Custom(name=REPAIRED, data={"damage": damage}))
+    assert [finding.fault for finding in await check(store)] == ["dangling_call"]

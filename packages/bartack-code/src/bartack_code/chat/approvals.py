@@ -130,6 +130,7 @@ class Approvals:
                 is_whole = show_request(self._console, request)
                 return await self._decide(run, request, is_seen=is_whole)
             finally:
+                self._keyboard.take_typed()
                 screen.resume()
         return True
 

@@ -1,11 +1,12 @@
 """`bartack chat`: the command line, the set-up and the prompt loop of the terminal chat."""
 
 import asyncio
+import os
 import shlex
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -32,8 +33,10 @@ from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.models import description, download
+from bartack.cli.output import show_by_windows
 from bartack.cli.store_access import store_flag
 from bartack.cli.telemetry import export_for, exported
+from bartack.display.visible_text import visible_text
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
 from bartack.models.model import Model
@@ -53,11 +56,12 @@ from bartack_code.terminal.style import ChatConsole, Display, is_plain, symbols_
 from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
-from bartack_code.workspace.hooks import HookRunner, find_hook_file
+from bartack_code.workspace.hooks import HookFile, HookRunner, find_hook_file
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
 from bartack_code.workspace.subagents import extension_tools
 from bartack_code.workspace.trust import trust, untrusted
+from bartack_code.workspace.worktree import Worktree, new_worktree
 
 app = options.new_app("Chat with a model in the terminal.")
 
@@ -103,6 +107,9 @@ def chat(
         ),
     ] = None,
     mode: options.ModeOption = None,
+    worktree: Annotated[
+        bool, typer.Option("--worktree", help="Work in a new git worktree of this project, on a branch of its own.")
+    ] = False,
     store: options.StoreOption = None,
     otel: options.OtelOption = None,
 ) -> None:
@@ -119,6 +126,10 @@ def chat(
         raise typer.BadParameter("--head needs --session")
     with options.usage_errors():
         _check_terminal()
+        shown_as: Display = setting("display", display) or "full"
+        console = _console(shown_as)
+        if worktree:
+            context.call_on_close(partial(_leave, _own_worktree(current_directory(), console), console))
         directory = current_directory()
         setup = resolve_setup(
             model=model,
@@ -129,17 +140,7 @@ def chat(
             servers=chosen_servers(mcp) if mcp else user_servers() if tools else {},
         )
         is_expanded = bool(setting("thinking", thinking))
-        shown_as: Display = setting("display", display) or "full"
         export = export_for(otel)
-    # rich assumes 80 columns for every dumb terminal
-    width = get_terminal_size().columns if is_dumb_terminal() else None
-    console = ChatConsole(
-        display=shown_as,
-        theme_name=settings_file().settings.theme,
-        file=sys.stdout,  # kept while that is redirected for tools
-        highlight=False,
-        width=width,
-    )
     uses_project = bool(setup.files or setup.instructions) and _is_trusted(directory, console)
     setup = setup._replace(is_read_only=setup.files and not uses_project)
     files = project_files(directory) if setup.instructions and uses_project else []
@@ -170,6 +171,40 @@ def chat(
         if error.code is ErrorCode.INVALID_CONFIG:  # no such store, or no session in this directory
             raise options.UsageError.of(error) from error
         raise
+
+
+def _console(display: Display) -> ChatConsole:
+    # rich assumes 80 columns for every dumb terminal
+    width = get_terminal_size().columns if is_dumb_terminal() else None
+    return ChatConsole(
+        display=display,
+        theme_name=settings_file().settings.theme,
+        file=sys.stdout,  # kept while that is redirected for tools
+        highlight=False,
+        width=width,
+    )
+
+
+def _own_worktree(directory: Path, console: Console) -> Worktree:
+    """A new worktree, as the current directory. Git may run programs of the repository when it creates one."""
+    if not _is_trusted(directory, console):
+        raise typer.Exit(1)
+    worktree = new_worktree(directory, datetime.now().astimezone())
+    os.chdir(worktree.directory)
+    text = f"Working in {worktree.path}, on branch {worktree.branch}."
+    console.print(safe_line(text), style="dim", markup=False, soft_wrap=True)
+    return worktree
+
+
+def _leave(worktree: Worktree, console: Console) -> None:
+    """Name what the chat has left, if anything. A closed window shows nothing."""
+    os.chdir(worktree.path.parent)
+    if worktree.remove_if_unused():
+        text = "Nothing was changed in the worktree, which is removed."
+    else:
+        text = f"The work is in {worktree.path}, on branch {worktree.branch}."
+    with suppress(OSError):
+        console.print(safe_line(text), style="dim", markup=False, soft_wrap=True)
 
 
 def _check_terminal() -> None:
@@ -212,15 +247,21 @@ def _project_hooks(directory: Path, console: Console) -> Sequence[HookSettings]:
     if file is None or not file.hooks:
         return ()
     if not file.is_trusted:
-        console.print(f"{safe_line(str(file.path))} runs these programs outside the sandbox:", markup=False)
-        for hook in file.hooks:
-            tools = f" ({', '.join(hook.tools)})" if hook.tools else ""
-            console.print(safe_line(f"  {hook.event}{tools}: {hook.command}"), markup=False)
+        show_by_windows(
+            "\n".join([f"{safe_line(str(file.path))} runs these programs outside the sandbox:", *_shown(file)])
+        )
         if not typer.confirm("Allow them, as long as the file does not change?", default=False):
             console.print("Continuing without them.", markup=False)
             return ()
         file.trust()
     return file.hooks
+
+
+def _shown(file: HookFile) -> Iterator[str]:
+    """Each hook, with everything in its command visible; no line begins with what the file says."""
+    for hook in file.hooks:
+        yield f"  {hook.event} {visible_text(', '.join(hook.tools)).replace(chr(10), ' ')}".rstrip() + ":"
+        yield from (f"    | {line}" for line in visible_text(hook.command).split("\n"))
 
 
 def _greet(console: Console, choice: DefaultModel, files: Sequence[ProjectFile]) -> None:
@@ -342,6 +383,7 @@ async def _new_conversation(
         history=default_path().with_name("history"),
         pastes=pastes,
         theme=lambda: console.theme_name,
+        vi=settings_file().settings.keys == "vi",
     )
     checkpoints = CheckpointFolder(default_path().with_name("checkpoints"))
     await asyncio.to_thread(checkpoints.prune)
@@ -387,8 +429,10 @@ async def _new_conversation(
         thinking=flags.thinking,
         uses_own_models=flags.uses_own_models,
         notify=settings.notify,
+        status_line="" if is_plain(console) else settings.status_line,
     )
     _bind_prompt(keyboard, conversation, pastes)
+    conversation.refresh_status()
     if setup.files:
         await runtime.connect()
         report_walls(conversation)

@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prompt_toolkit.keys import Keys
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from bartack.agent import Agent, Run
-from bartack.app.agent_setup import connect_model
+from bartack.app.agent_setup import close_model, connect_model
 from bartack.app.errors import error_hint, error_text, failure_hint, with_hint, with_store_hint
 from bartack.app.mcp_servers import unavailable_servers
 from bartack.app.notices import losses_text
 from bartack.app.safe_text import safe_line, safe_text
-from bartack.app.sessions import branch_with, ensure_session, find_session, has_unfinished_run, model_of, short_ids
-from bartack.app.usage import SessionUsage, format_context, format_cost, format_tokens, session_usage
+from bartack.app.sessions import branch_with, ensure_session, find_session, has_unfinished_run, model_of
+from bartack.app.usage import SessionUsage, session_usage
 from bartack.display.run_reader import last_run
 from bartack.events import Retrying, RunFinished
 from bartack.models.model import Model
@@ -41,6 +40,7 @@ from bartack.store.foreign import ForeignSession, adopt, find_foreign
 from bartack_code.chat.approvals import ApprovalQueue, Approvals
 from bartack_code.chat.keyboard import Keyboard
 from bartack_code.chat.page import PageServer
+from bartack_code.chat.status_line import StatusProgram, status_facts, status_pieces
 from bartack_code.chat.steering import Steering
 from bartack_code.terminal.live_area import CapturedOutput
 from bartack_code.terminal.messages import show_message
@@ -81,6 +81,7 @@ class Conversation:
         thinking: bool,
         uses_own_models: bool = True,
         notify: Literal["bell", "desktop", "off"] = "bell",
+        status_line: str = "",
     ) -> None:
         """`checkpoints` has what the tools of `runtime` replaced. With `uses_own_models`, a session that is continued
         keeps its model."""
@@ -98,6 +99,7 @@ class Conversation:
         self.uses_own_models = uses_own_models
         self.outputs: list[ContentPart] = []  # output of the user's own commands, sent with the next message
         self._notify = notify
+        self._status_program = StatusProgram(status_line, directory, keyboard.redraw)
         self.model: Model = agent.model
         self.model_name = model_name
         self.thinking = thinking  # shown in full
@@ -162,10 +164,29 @@ class Conversation:
         return status_pieces(self.status_facts(), width=self.console.width, first=first, last="/help")
 
     def status_facts(self) -> list[str]:
-        """Model, context, tokens, cost and session."""
+        """Model, context, tokens, cost and session, or what the user's program makes of them."""
+        if self._status_program.line:
+            return [self._status_program.line]
         info = self.model.model_info()
         return status_facts(
             f"{info.provider}:{info.model_id}", self.usage, window=info.context_window, session=self.session_id
+        )
+
+    def refresh_status(self) -> None:
+        """Run the user's program for the status line again."""
+        info, spend = self.model.model_info(), self.usage.spend
+        self._status_program.refresh(
+            {
+                "model": f"{info.provider}:{info.model_id}",
+                "directory": str(self.directory),
+                "sessionId": self.session_id,
+                "mode": self.approvals.modes.mode,
+                "contextTokens": self.usage.context_tokens,
+                "contextWindow": info.context_window,
+                "inputTokens": spend.input_tokens,
+                "outputTokens": spend.output_tokens,
+                "costUsd": spend.cost_usd,
+            }
         )
 
     # -- the session
@@ -287,24 +308,22 @@ class Conversation:
             branch = await self.branch()
             self._seen = branch[-1].id if branch else None
             self.usage = await session_usage(self.store, self.session_id, branch)
+        self.refresh_status()
 
     # -- the model
 
     async def switch_model(self, model: Model, name: str) -> None:
         """Use another model from now on, and close the previous one."""
-        await self._close_model()
+        await close_model(self.model)
         self.model, self.model_name = model, name
 
     async def aclose(self) -> None:
-        """Close the model, the runtime, and the web page."""
-        await self._close_model()
+        """Close the models, the runtime, the web page and the program for the status line."""
+        await self._status_program.close()
+        for model in (self.model, *self.agent.models[1:]):
+            await close_model(model)
         await self.runtime.close()
         await self.page.close()
-
-    async def _close_model(self) -> None:
-        close = getattr(self.model, "aclose", None)
-        if close is not None:
-            await close()
 
     # -- runs
 
@@ -565,25 +584,3 @@ async def _tick(screen: Screen) -> None:
     while True:
         await asyncio.sleep(_TICK_S)
         screen.tick()
-
-
-def status_facts(model: str, usage: SessionUsage, *, window: int | None, session: str | None) -> list[str]:
-    """Model, context, tokens, cost and session, as far as they are known."""
-    pieces = [
-        safe_line(model),
-        format_context(usage.context_tokens, window),
-        format_tokens(usage.spend),
-        format_cost(usage.spend),
-        f"session {safe_line(short_ids([session])[0])}" if session else "new session",
-    ]
-    return [piece for piece in pieces if piece]
-
-
-def status_pieces(facts: Sequence[str], *, width: int, first: str = "", last: str = "") -> str:
-    """The facts on one line, as far as they fit; the first one is always there."""
-    pieces = [piece for piece in (first, *facts, last) if piece]
-    line = f" {pieces[0]}"
-    for piece in pieces[1:]:
-        if cell_len(line) + 3 + cell_len(piece) < width:
-            line += f" · {piece}"
-    return line if cell_len(line) <= width else set_cell_size(line, width)

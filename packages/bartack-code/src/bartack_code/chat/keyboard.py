@@ -25,7 +25,9 @@ from typing import NamedTuple
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session, in_terminal, run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.document import Document
+from prompt_toolkit.filters import vi_mode, vi_navigation_mode
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input.typeahead import get_typeahead
@@ -52,8 +54,11 @@ _ESCAPE_S = 0.2  # a later byte is another key, even over a slow connection
 class Keyboard:
     """The prompts of one chat. `bind` adds what depends on the conversation, which itself needs the keyboard."""
 
-    def __init__(self, *, symbol: str, history: Path, pastes: Pastes, theme: Callable[[], str]) -> None:
-        """`symbol` starts the prompt, and `theme` returns the name of the current theme."""
+    def __init__(
+        self, *, symbol: str, history: Path, pastes: Pastes, theme: Callable[[], str], vi: bool = False
+    ) -> None:
+        """`symbol` starts the prompt, and `theme` returns the name of the current theme. With `vi`, the prompt has the
+        keys of vi, and the shape of the cursor shows whether they insert text."""
         style = DynamicStyle(lambda: _style(theme()))
         self.draft = Draft(pastes)
         self._is_listening = False  # true between prompts
@@ -68,14 +73,18 @@ class Keyboard:
                 prompt_continuation=_continuation,
                 style=style,
                 enable_suspend=True,
+                vi_mode=vi,
+                cursor=ModalCursorShapeConfig() if vi else None,
             )
+            if vi:  # otherwise Esc would take effect half a second later
+                self._session.app.ttimeoutlen = _ESCAPE_S
             self._asking: PromptSession[str] = PromptSession(
                 style=style, enable_suspend=True, key_bindings=_leaving_keys()
             )
             # Otherwise the key after Esc would count as pressed with Alt, however late it comes.
             self._asking.app.timeoutlen = self._asking.app.ttimeoutlen = _ESCAPE_S
             self._editing: PromptSession[str] = PromptSession(
-                style=style, multiline=True, key_bindings=_bindings(), enable_suspend=True
+                style=style, multiline=True, key_bindings=_bindings(), enable_suspend=True, vi_mode=vi
             )
 
     def bind(self, *, status: Callable[[], str] | None, completer: Completer, keys: KeyBindings) -> None:
@@ -100,7 +109,7 @@ class Keyboard:
 
     async def choice(self, question: str) -> str:
         """A short answer on one line. Raises as `line` does."""
-        self._keep(get_typeahead(self._asking.app.input))
+        self.take_typed()
         try:
             return (await _read(self._asking, "class:question", question)).strip()
         finally:
@@ -143,7 +152,7 @@ class Keyboard:
                     self._keep([press])
             changed()
 
-        self._keep(get_typeahead(source))  # what arrived together with the last line
+        self.take_typed()
         self._is_listening = True
         self._mark_pastes()
         try:
@@ -176,6 +185,15 @@ class Keyboard:
         parser = Vt100Parser(presses.append)
         parser.feed_and_flush(text.replace("\n", "\r"))
         self._keep(presses)
+
+    def take_typed(self) -> None:
+        """Add to the draft what arrived together with the last key of a prompt. prompt_toolkit keeps it for the next
+        prompt, which may be minutes away."""
+        self._keep(get_typeahead(self._session.app.input))
+
+    def redraw(self) -> None:
+        """Draw the prompt again, because its status line has changed."""
+        self._session.app.invalidate()
 
     def remember(self, line: str) -> None:
         """Add a line that no prompt has read to the history."""
@@ -256,7 +274,7 @@ def _bindings() -> KeyBindings:
         else:
             buffer.validate_and_handle()
 
-    @keys.add("escape", "enter")
+    @keys.add("escape", "enter", filter=~vi_mode)
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
@@ -284,7 +302,7 @@ def prompt_keys(
         else:
             event.app.create_background_task(_above_the_prompt(toggle_thinking))
 
-    @keys.add("backspace")
+    @keys.add("backspace", filter=~vi_navigation_mode)
     def delete(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         buffer.delete_before_cursor(pastes.last_length(buffer.document.text_before_cursor))

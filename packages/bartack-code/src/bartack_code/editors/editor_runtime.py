@@ -18,6 +18,7 @@ from bartack.tools import LocalRuntime
 from bartack.tools.file_changes import planned_change
 from bartack.tools.file_operations import FileContent, changed_text, content_of, stored_content
 from bartack.tools.local_runtime import CommandOptions, command_output
+from bartack.tools.notebooks import is_notebook
 from bartack.tools.output import ToolOutput
 from bartack.tools.preview import PreviewChanged
 from bartack.tools.runtime import EditFile, Operation, ReadFile, RunCommand, WriteFile
@@ -82,7 +83,7 @@ class EditorRuntime(LocalRuntime):
 
     async def _read(self, operation: ReadFile) -> ToolOutput:
         stored = await super().execute(operation)  # checks the path, and reads images
-        if not isinstance(stored.content, str):
+        if not isinstance(stored.content, str) or is_notebook(operation.path):
             return stored
         path = str(self._path(operation.path))
         response = await self._editor.read_text_file(

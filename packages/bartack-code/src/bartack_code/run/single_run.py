@@ -15,7 +15,7 @@ import typer
 
 from bartack.agent import Run
 from bartack.agent.run import as_message
-from bartack.app.agent_setup import AgentSetup, SchemaOutput, command_options, new_agent, private_files
+from bartack.app.agent_setup import AgentSetup, SchemaOutput, close_model, command_options, new_agent, private_files
 from bartack.app.errors import failure_hint, with_hint, with_store_hint
 from bartack.app.mcp_servers import unavailable_servers
 from bartack.app.modes import Mode, mode_policy
@@ -158,9 +158,7 @@ class _SingleRun:
     async def _execute(self, prepared: PreparedRun) -> None:
         async with AsyncExitStack() as stack:
             stack.enter_context(exported(prepared.export))
-            close = getattr(prepared.setup.model, "aclose", None)
-            if close is not None:
-                stack.push_async_callback(close)
+            stack.push_async_callback(close_model, prepared.setup.model)
             store = await stack.enter_async_context(opened_store(prepared.setup.address))
             telemetry = None if prepared.export is None else prepared.export.telemetry
             runtime = None
@@ -189,6 +187,8 @@ class _SingleRun:
                 output=prepared.output,
                 hooks=hooks.for_agent(),
             )
+            for model in agent.models[1:]:
+                stack.push_async_callback(close_model, model)
             await stack.enter_async_context(agent)
             if prepared.resume is not None:
                 session = await find_session(store, prepared.resume)

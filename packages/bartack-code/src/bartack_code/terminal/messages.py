@@ -17,6 +17,7 @@ from rich.text import Text as Styled
 
 from bartack.app.notices import STOPPED, exit_code, exit_text, plural
 from bartack.app.safe_text import safe_line, safe_text
+from bartack.display.question_text import preview_lines
 from bartack.display.visible_text import visible_blanks, visible_text
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.messages import Message
@@ -117,16 +118,18 @@ def show_request(console: Console, request: ApprovalRequired, *, in_full: bool =
     head = Styled.assemble((f"{symbols_for(console).ask} ", NOTE), (visible_text(safe_line(request.tool_name)), NAME))
     if request.reason:
         head.append(f"  {safe_line(request.reason)}", style=FAINT)
-    arguments = dict(request.arguments)
+    arguments, preview = dict(request.arguments), dict(request.preview or {})
     present, change = _PRESENTATIONS.get(request.tool_name), change_in(request)
     if change is not None:
         body = _changed_file(console, change, arguments)
     else:
         body = present(console, arguments) if present is not None else []
-        body += _place(request.preview or {}, arguments)
+        body += _place(preview, arguments)
     if arguments:
         text = json.dumps(arguments, indent=2, ensure_ascii=False, default=str)
         body += _code(console, text, "json")
+    if change is None:
+        body += [Styled(visible_text(line)) for line in preview_lines(request, preview)]
     lines = [*lines_of(console, head), *_body(console, body)]
     total, limit = len(lines), max(console.height - _BELOW, 1)
     is_whole = in_full or total <= limit
@@ -230,16 +233,21 @@ def _run_command(console: Console, arguments: dict[str, Any]) -> list[Styled]:
 
 
 def _place(preview: dict[str, Any], arguments: dict[str, Any]) -> list[Styled]:
-    """Where a command would run: its directory, the runtime, and the sandbox."""
+    """Where a command would run: its directory, the runtime, and the sandbox. What is shown is removed from both."""
+    if preview.get("kind") != "command":
+        return []
     lines = []
+    del preview["kind"]
     match preview:
-        case {"kind": "command", "directory": str(directory), "runtime": {"name": str(runtime)}}:
+        case {"directory": str(directory), "runtime": {"name": str(runtime)}}:
             arguments.pop("directory", None)
+            del preview["directory"], preview["runtime"]
             place = visible_text(f"in {directory} ({runtime})").replace("\n", "\\n")
             lines.append(Styled(place, style=FAINT))
     match preview:
-        case {"kind": "command", "sandbox": str(walls)}:
+        case {"sandbox": str(walls)}:
             arguments.pop("unsandboxed", None)
+            del preview["sandbox"]
             is_outside = walls == "none"
             text = "outside the sandbox" if is_outside else f"in the sandbox ({safe_line(walls.partition(':')[0])})"
             lines.append(Styled(text, style=BAD if is_outside else FAINT))
@@ -263,8 +271,15 @@ def _diff_lines(sign: str, text: str, style: str) -> list[Styled]:
 
 
 def _body(console: Console, texts: Iterable[Styled]) -> list[Line]:
+    """The lines, with a mark where a long one continues: what the model wrote must not look like a line of its own."""
+    mark = f"{symbols_for(console).ellipsis} "
+    width = console.width - INDENT
     lines: list[Line] = []
     for text in texts:
         text.overflow = "fold"
-        lines += indented(lines_of(console, text, width=console.width - INDENT))
+        folded = lines_of(console, text, width=width)
+        if len(folded) > 1:
+            first, *others = lines_of(console, text, width=width - len(mark))
+            folded = [first, *([Segment(mark), *other] for other in others)]
+        lines += indented(folded)
     return lines

@@ -18,13 +18,8 @@ Hooks of a project are programs of others, so each version of their file is used
 exactly that: the digest of the file is kept with the list of trusted folders.
 """
 
-import asyncio
-import json
-import os
-import signal
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
@@ -40,9 +35,9 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.tools import error_result
 from bartack.tools.mcp.private_file import changed_file, read_file
-from bartack.tools.shell import shell_words
 from bartack_code.workspace.project import HOOK_FILE, folders_of_project, text_of_file
 from bartack_code.workspace.trust import trust_file
+from bartack_code.workspace.user_program import run_user_program
 
 __all__ = ["HookFile", "HookRunner", "find_hook_file"]
 
@@ -137,28 +132,16 @@ class HookRunner:
     async def _run(self, hook: HookSettings, data: Mapping[str, Any]) -> str | None:
         """What the hook has for the model; None if the work can continue."""
         request = {"event": hook.event, "directory": str(self._directory), **data}
-        process = await asyncio.create_subprocess_exec(
-            *shell_words(hook.command),
-            cwd=self._directory,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
         try:
-            async with asyncio.timeout(hook.timeout_s):
-                _, errors = await process.communicate(json.dumps(request).encode())
+            ended = await run_user_program(hook.command, self._directory, request, timeout_s=hook.timeout_s)
         except TimeoutError:
             self._report(f"A hook ({hook.command}) did not end within {hook.timeout_s:g} s.")
             return None
-        finally:
-            with suppress(ProcessLookupError):  # also what it has left behind
-                os.killpg(process.pid, signal.SIGKILL)
-        message = valid_text(errors.decode("utf-8", "replace").strip())[:_MAX_CHARS]
-        if process.returncode == _FOR_THE_MODEL:
+        message = valid_text(ended.errors.strip())[:_MAX_CHARS]
+        if ended.exit_code == _FOR_THE_MODEL:
             return message or "no reason given"
-        if process.returncode:
-            self._report(f"A hook ({hook.command}) failed with exit code {process.returncode}: {message[-500:]}")
+        if ended.exit_code:
+            self._report(f"A hook ({hook.command}) failed with exit code {ended.exit_code}: {message[-500:]}")
         return None
 
 

@@ -5,12 +5,15 @@ A cloned repository is written by others, and its instructions reach the model b
 unpacked archive may bring the configuration of a repository along, too, in which git finds programs to run. So the user
 is asked once for a folder that has either. Until then, nothing of it is used, and tools only read. The list is in the
 user's configuration folder, where no repository can add itself. Trust covers the folders below, as the instructions do,
-except that trust in the user's home covers only the files there: most of what is cloned and unpacked is below it.
+up to the next repository, which others may have written. Trust in the user's home covers only the files there: most of
+what is unpacked is below it.
 """
 
 import os
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +23,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp.private_file import changed_file, read_file
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
+from bartack.tools.snapshots import GitSnapshots, names_repositories, repositories_in
 from bartack_code.workspace.project import named_instructions
 
 __all__ = ["Untrusted", "is_trusted", "trust", "trust_file", "untrusted"]
@@ -29,10 +33,12 @@ __all__ = ["Untrusted", "is_trusted", "trust", "trust_file", "untrusted"]
 _HARMLESS_CONFIGURATION = re.compile(
     r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol)"
     r"|remote\..*\.(url|pushurl|fetch|tagopt|mirror|prune)|branch\..*\.(remote|merge|rebase|pushremote|description)"
-    r"|user\.(name|email|signingkey)|submodule\.(.*\.(url|active)|active)|(pull|push|fetch|init|gc|maintenance)\.\w+"
+    r"|user\.(name|email|signingkey)|submodule\.(.*\.(url|active)|active)|(push|fetch)\.\w+|pull\.(rebase|ff)"
+    r"|init\.defaultbranch|gc\.(auto\w*|pruneexpire|.*reflogexpire\w*)|maintenance\.(auto\w*|strategy)"
     r"|extensions\.(objectformat|partialclone|refstorage|worktreeconfig)|lfs\.repositoryformatversion"
 )
 _MAX_CONFIGURATION_BYTES = 1_000_000
+_MOST_NESTED = 4  # how deep repositories are looked for inside others; what is deeper counts as a program
 
 
 class Untrusted(NamedTuple):
@@ -50,33 +56,41 @@ def untrusted(directory: Path) -> Untrusted | None:
     """What the user has to be asked about before it is used; None if there is nothing, or all of it is trusted. Only
     names are read of the instructions, and git is not run in the repository."""
     named = {folder: paths for folder, paths in named_instructions(directory).items() if not is_trusted(folder)}
-    top = next((top for top in (directory.resolve(), *directory.resolve().parents) if _has_repository(top)), None)
+    top = next((top for top in (directory.resolve(), *directory.resolve().parents) if repositories_in(top)), None)
     programs = () if top is None or is_trusted(top) else _programs_of(top)
     folders = [*named, *([top] if top is not None and programs else [])]
     instructions = tuple(path for paths in named.values() for path in paths)
     return Untrusted(tuple(dict.fromkeys(folders)), instructions, programs) if folders else None
 
 
-def _has_repository(folder: Path) -> bool:
-    return os.path.lexists(folder / ".git")
+def _programs_of(top: Path, depth: int = 0) -> tuple[str, ...]:
+    """The settings of a repository that may name programs, and its hooks; also those of the repositories inside it
+    that its index names, because git looks into these."""
+    programs: list[str] = []
+    for repository in repositories_in(top):
+        common = _named_by(repository / "commondir") if (repository / "commondir").exists() else repository
+        settings = [*_settings_in(common / "config"), *_settings_in(repository / "config.worktree")]
+        programs += (name for name in settings if not _HARMLESS_CONFIGURATION.fullmatch(name))
+        with suppress(OSError):
+            hooks = (hook.name for hook in (common / "hooks").iterdir() if hook.suffix != ".sample")
+            programs += sorted(f"hooks/{name}" for name in hooks)
+        if names_repositories(repository):
+            programs += _nested_programs(top, depth)
+    return tuple(programs)
 
 
-def _programs_of(top: Path) -> tuple[str, ...]:
-    """The settings of a repository that may name programs, and its hooks."""
-    repository = _leads_to(top / ".git", "gitdir:")
-    common = _leads_to(repository / "commondir", "") if (repository / "commondir").exists() else repository
-    settings = [*_settings_in(common / "config"), *_settings_in(repository / "config.worktree")]
-    try:
-        hooks = sorted(f"hooks/{hook.name}" for hook in (common / "hooks").iterdir() if hook.suffix != ".sample")
-    except OSError:
-        hooks = []
-    return (*(name for name in settings if not _HARMLESS_CONFIGURATION.fullmatch(name)), *hooks)
+def _nested_programs(top: Path, depth: int) -> Iterator[str]:
+    snapshots = GitSnapshots(top)
+    for path in snapshots.nested_repositories():
+        programs = _programs_of(top / path, depth + 1) if depth < _MOST_NESTED else ("...",)
+        yield from (f"{path}: {program}" for program in programs)
+    snapshots.close()
 
 
-def _leads_to(file: Path, prefix: str) -> Path:
+def _named_by(file: Path) -> Path:
     """The folder that a file of git names; the path itself if it is no file."""
     data = read_regular_file(file, _MAX_CONFIGURATION_BYTES)
-    return file if data is None else file.parent / os.fsdecode(data).removeprefix(prefix).strip()
+    return file if data is None else file.parent / os.fsdecode(data).strip()
 
 
 def _settings_in(file: Path) -> list[str]:
@@ -106,10 +120,14 @@ def trust_file() -> Path:
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether the user trusts this folder, or one above it."""
-    trusted, folder, home = read_file(trust_file()), folder.resolve(), Path.home().resolve()
-    above = (parent for parent in folder.parents if not home.is_relative_to(parent))
-    return any(trusted.get(str(covering)) is True for covering in (folder, *above))
+    """Whether the user trusts this folder, or one above it in the same repository."""
+    trusted, home = read_file(trust_file()), Path.home().resolve()
+    covering = folder.resolve()
+    while trusted.get(str(covering)) is not True:
+        if os.path.lexists(covering / ".git") or home.is_relative_to(covering.parent):
+            return False
+        covering = covering.parent
+    return True
 
 
 def trust(folder: Path) -> None:

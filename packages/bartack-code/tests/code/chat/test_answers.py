@@ -83,6 +83,19 @@ def test_enter_steers_the_run_at_its_next_step(tmp_path: Path) -> None:
         assert "withdrawn" not in str(stage.server.requests[2])
 
 
+def test_what_is_typed_together_with_a_decision_steers_the_run(tmp_path: Path) -> None:
+    waits: Step = {"call": "run_command", "arguments": {"command": "while ! [ -e go ]; do sleep 0.05; done"}}
+    with scene(tmp_path, [waits], ["As you wish."]) as stage, stage.chat() as chat:
+        chat.wait_for_prompt()
+        chat.say("work")
+        chat.wait_for("[q] stop:")
+        chat.bytes(b"y\rstop after it\rand")
+        chat.wait_for("  next step: stop after it\n")
+        chat.wait_for("› and")
+        (stage.project / "go").touch()
+        chat.wait_for("As you wish.")
+
+
 def test_a_message_that_cannot_join_a_stopped_run_returns_to_the_prompt(tmp_path: Path) -> None:
     with scene(tmp_path, ["One two", {"pause": None}]) as stage, stage.chat() as chat:
         chat.wait_for_prompt()

@@ -223,7 +223,7 @@ def test_what_does_not_fit_the_window_is_approved_only_after_it_was_viewed(tmp_p
         chat.wait_for(lambda screen: "Press v to view it in full first." in screen and is_asking(screen))
         assert not (stage.project / "hidden.txt").exists()
         chat.say("v")
-        chat.wait_for(lambda screen: re.search(r"of 12\d lines", screen) is not None)
+        assert re.search(r"of 12\d lines", chat.wait_for("q: back"))
         chat.key("q")
         chat.wait_for(is_asking)
         chat.say("y")

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from bartack.app.safe_text import safe_text
 from bartack.app.usage import SessionUsage
 from bartack.store import Spend
-from bartack_code.chat.conversation import status_facts, status_pieces
+from bartack_code.chat.status_line import status_facts, status_pieces
 
 
 @given(

@@ -55,3 +55,26 @@ def test_an_untrusted_folder_is_asked_about_once_and_until_then_only_read(tmp_pa
             chat.wait_for("Hello.")
             assert "from now on?" not in chat.scrollback()
     assert not ran.exists()
+
+
+def test_hooks_of_a_project_are_asked_about_once_all_of_them_was_shown(tmp_path: Path) -> None:
+    hidden = "echo safe" + "\\n" * 60 + "touch ran\\u202e" + " " * 3_000 + "\\n" * 60 + "echo safe"
+    with scene(tmp_path, ["Hello."]) as stage:
+        (stage.project / ".bartack").mkdir()
+        file = stage.project / ".bartack/hooks.toml"
+        file.write_text(f'[[hooks]]\nevent = "end_of_turn"\ncommand = "{hidden}"\n')
+        with stage.chat(columns=80, rows=24) as chat:
+            chat.wait_for("from now on? [y/N]")
+            chat.say("y")
+            seen = chat.wait_for("[22 of ")
+            assert "does not change?" not in seen
+            total = int(seen.partition("[22 of ")[2].split()[0])
+            assert total > 150
+            for end in range(44, total, 22):
+                chat.say("")
+                seen += chat.wait_for(f"[{end} of {total} lines")
+            chat.say("")
+            chat.wait_for("does not change?")
+            assert "    | touch ran\\u202e" in seen
+            chat.say("n")
+            chat.wait_for("Continuing without them.")

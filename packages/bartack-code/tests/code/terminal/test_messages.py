@@ -156,6 +156,25 @@ def test_no_line_of_a_command_looks_like_its_place() -> None:
         assert "  outside the sandbox" in text.split("\n")
 
 
+def test_the_preview_of_any_other_tool_is_shown() -> None:
+    text = request_text("deploy", {"to": "prod"}, preview={"to": "prod", "text": "drops users\u202e\n  }\nand more"})
+    assert text.endswith(
+        '    "to": "prod"\n  }\n  preview of text:\n    | drops users\\u202e\n    |   }\n    | and more\n'
+    )
+    preview = {"kind": "command", "command": "ls", "directory": "/p", "sandbox": "none", "host": "elsewhere"}
+    text = request_text("run_command", {"command": "ls"}, preview=preview)
+    assert text.endswith(
+        '  $ ls\n  outside the sandbox\n  preview of directory: "/p"\n  preview of host: "elsewhere"\n'
+    )
+
+
+def test_no_value_looks_like_a_line_of_ours_where_it_is_folded() -> None:
+    place = "in the sandbox (bubblewrap)"
+    text = request_text("run_command", {"command": "ls", "note": "x" * 25 + place}, width=40)
+    assert "\n  … " in text
+    assert not any(line.startswith("  in the") for line in text.split("\n"))
+
+
 def test_a_command_or_value_of_many_lines_is_shown_in_full_or_announced() -> None:
     command = "echo 1\n" * 13 + "rm -rf important"
     assert request_text("run_command", {"command": command}).endswith("  > rm -rf important\n")

@@ -12,7 +12,7 @@ that the client understands, and another upstream can take over without a trace.
 answer, a failure ends the stream with the error of its format. If an upstream thinks for long, the head is sent without
 content, and the connection is kept alive as the format allows.
 
-A response that is not streamed is written from the whole message, by the same writer.
+A response that is not streamed is written from the whole message, by the same writer, unless its bytes pass through.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRe
 from bartack_server.gateway.drafts import AnswerDraft
 from bartack_server.gateway.envelopes import Envelopes, SealedAnswer, has_envelope
 from bartack_server.gateway.outbox import Outbox
-from bartack_server.gateway.pass_through import PassThrough, can_pass_through, passed_call
+from bartack_server.gateway.pass_through import PassThrough, WholePassThrough, can_pass_through, passed_call
 from bartack_server.gateway.recording import ConversationRecord, answer_fact
 from bartack_server.gateway.upstreams import MAX_ATTEMPTS, Upstream, error_for_client, may_fail_over
 from bartack_server.web.event_stream import disconnected
@@ -122,7 +122,7 @@ class GatewayAnswer(Response):
         self._outbox = Outbox()
         self._response_id: str | None = None
         self._writer: ResponseWriter = self._new_writer(None)
-        self._relay: PassThrough | None = None
+        self._relay: PassThrough | WholePassThrough | None = None
         self._assembler: MessageAssembler | None = None
         self._has_begun = False  # content of the answer was written
         self._is_committed = False  # the head of the response was sent
@@ -154,9 +154,10 @@ class GatewayAnswer(Response):
 
     def _spent(self) -> Usage | None:
         """What the upstream will charge for. Most report it with the end of the answer, so that a client could have all
-        but the end of it for nothing."""
+        but the end of it for nothing; and those of Chat Completions only if the client asks for it."""
         usage, assembler = self.outcome.usage, self._assembler
-        if assembler is None or assembler.status is AssemblyStatus.DONE or not self._has_begun:
+        is_complete = assembler is not None and assembler.status is AssemblyStatus.DONE and usage is not None
+        if assembler is None or is_complete or not self._has_begun:
             return usage
         output_tokens = message_tokens(assembler.snapshot())
         if usage is None:
@@ -248,6 +249,8 @@ class GatewayAnswer(Response):
         if self.outcome.error is not None:
             response = error_in(self._request.format, self.outcome.error)
             return response.status, msgspec.json.encode(response.body)
+        if isinstance(self._relay, WholePassThrough):
+            return 200, self._relay.body
         assert self._assembler is not None
         message = self._assembler.build_final_message()
         if self._sealed is not None:
@@ -368,7 +371,7 @@ class GatewayAnswer(Response):
             return self._with_stops(stream, stops) if stops else stream
         if is_passed:
             assert isinstance(model, ProviderModel)
-            self._relay = PassThrough(request.format, self._outbox)
+            self._relay = PassThrough(request.format, self._outbox) if request.streams else WholePassThrough()
             return model.send(passed_call(request, model_request, model), observe=self._observe)
         call = model.encode(model_request)
         self.outcome.report = LossReport((*details, *call.report.losses))

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -62,6 +63,7 @@ __all__ = ["GatewayApp", "gateway"]
 _log = logger("gateway")
 _MAX_BODY = 64 * 1024 * 1024  # a conversation with its images is sent again with every request
 _GEMINI_VERSIONS = ("v1beta", "v1", "v1alpha")
+_API_OF = {"/v1/messages": MESSAGES, "/v1beta/": GEMINI, "/v1alpha/": GEMINI, "/api/": OLLAMA}
 
 Handler = Callable[[Request, GatewayKey], Awaitable[Response]]
 
@@ -115,7 +117,8 @@ class GatewayApp(Starlette):
         self._keys = KeyRing()
         self._refusals = RateLimit(20, 0.2)  # wrong keys, by address
         self._closing = asyncio.Event()
-        super().__init__(routes=self._routes(), lifespan=self.lifespan)
+        handlers: dict[Any, Any] = {HTTPException: _no_such_path}
+        super().__init__(routes=self._routes(), lifespan=self.lifespan, exception_handlers=handlers)
         self.add_middleware(Guarded, hosts=hosts)
 
     @asynccontextmanager
@@ -158,8 +161,9 @@ class GatewayApp(Starlette):
             self._route("POST", "/v1/messages/count_tokens", MESSAGES, self._count),
             *(self._route("POST", f"/{v}/models/{{call:path}}", GEMINI, self._answer_gemini) for v in _GEMINI_VERSIONS),
             self._route("GET", "/v1/models", CHAT, self._list(listings.models_list)),
-            self._route("GET", "/v1/models/{model:path}", CHAT, self._show_model),
+            self._route("GET", "/v1/models/{model:path}", CHAT, self._show(listings.model_object)),
             self._route("GET", "/v1beta/models", GEMINI, self._list(listings.gemini_models)),
+            self._route("GET", "/v1beta/models/{model:path}", GEMINI, self._show(listings.gemini_model)),
             self._route("GET", "/api/tags", OLLAMA, self._list(listings.ollama_tags)),
             self._route("GET", "/v1/responses/{id}", RESPONSES, self._show_response),
             self._route("DELETE", "/v1/responses/{id}", RESPONSES, self._delete_response),
@@ -272,11 +276,14 @@ class GatewayApp(Starlette):
 
         return show
 
-    async def _show_model(self, request: Request, key: GatewayKey) -> Response:
-        name = request.path_params["model"]
-        self._check(key, name)
-        self._upstreams.named(name)  # raises if there is none
-        return json_response(listings.model_object(name))
+    def _show(self, model_object: Callable[[str], dict[str, Any]]) -> Handler:
+        async def show(request: Request, key: GatewayKey) -> Response:
+            name = request.path_params["model"]
+            self._check(key, name)
+            self._upstreams.named(name)  # raises if there is none
+            return json_response(model_object(name))
+
+        return show
 
     def _check(self, key: GatewayKey, model: str) -> None:
         if not key.may_use(model):
@@ -286,6 +293,15 @@ class GatewayApp(Starlette):
 
 async def _no_websockets(_: Request) -> Response:
     return _error_response(RESPONSES, Failed(ErrorCode.MODEL_NOT_FOUND, "There are no WebSockets here; use POST."))
+
+
+async def _no_such_path(request: Request, error: HTTPException) -> Response:
+    path = request.url.path
+    format = next((format for start, format in _API_OF.items() if path.startswith(start)), CHAT)
+    text = f"The gateway does not have {request.method} {path[:200]}."
+    if error.status_code != 404:
+        return json_response(error_in(format, Failed(ErrorCode.INVALID_REQUEST, text)).body, error.status_code)
+    return _error_response(format, Failed(ErrorCode.MODEL_NOT_FOUND, text))
 
 
 def _error_response(format: str, failed: Failed) -> Response:

@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bartack.models.guard import GuardedStream
 from bartack.models.scripted import ScriptedModel, ScriptedResponse
@@ -29,7 +29,7 @@ from bartack.nouns.messages import assistant
 from bartack.nouns.parts import ToolCall
 from bartack.nouns.requests import ModelRequest
 from bartack.store.memory import MemoryStore
-from bartack_server.gateway.app import GatewayApp, gateway
+from bartack_server.gateway.app import gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of, new_secret
 from bartack_server.gateway.programs import settings_for, write_settings
 
@@ -208,8 +208,16 @@ async def store_with_key() -> tuple[MemoryStore, str]:
     return store, secret
 
 
+class _Drained(Protocol):
+    """An ASGI application whose streams can be ended."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
 @asynccontextmanager
-async def served(app: GatewayApp, wrapped: ASGIApp | None = None) -> AsyncIterator[str]:
+async def served(app: _Drained, wrapped: ASGIApp | None = None) -> AsyncIterator[str]:
     """The URL of a gateway in this process. `wrapped` is served in its place: the gateway inside of another app."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(wrapped or app, lifespan="on", ws="none", log_config=None, timeout_graceful_shutdown=5)

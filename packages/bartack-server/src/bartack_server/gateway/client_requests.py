@@ -110,6 +110,7 @@ _CODES = {
     ErrorCode.INVALID_CONFIG: ErrorCode.INVALID_REQUEST,
 }
 _STATUSES = {413: ErrorCode.REQUEST_TOO_LARGE}
+_RAW_CODES = {"$.previous_response_id": "previous_response_not_found"}  # of OpenAI, by the path of what is refused
 
 
 def failure_of(error: BartackError | HttpError) -> Failed:
@@ -118,7 +119,8 @@ def failure_of(error: BartackError | HttpError) -> Failed:
         return Failed(_STATUSES.get(error.status, ErrorCode.INVALID_REQUEST), error.message)
     delay_ms = error.retry_after_ms if isinstance(error, ModelError) else None
     code = _CODES.get(error.code, error.code)
-    return Failed(code, str(error), retryable=error.retryable, retry_after_ms=delay_ms)
+    raw_code = _RAW_CODES.get(error.path) if isinstance(error, PartValidationError) else None
+    return Failed(code, str(error), retryable=error.retryable, retry_after_ms=delay_ms, raw_code=raw_code)
 
 
 def error_in(format: str, failed: Failed) -> ErrorResponse:

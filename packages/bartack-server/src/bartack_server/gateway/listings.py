@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["gemini_models", "model_object", "models_list", "ollama_tags"]
+__all__ = ["gemini_model", "gemini_models", "model_object", "models_list", "ollama_tags"]
 
 _SINCE = datetime(2025, 1, 1, tzinfo=UTC)  # clients require a date; a name has none
 
@@ -32,12 +32,13 @@ def models_list(names: Iterable[str]) -> dict[str, Any]:
 
 def gemini_models(names: Iterable[str]) -> dict[str, Any]:
     """The list for clients of Google."""
+    return {"models": [gemini_model(name) for name in names]}
+
+
+def gemini_model(name: str) -> dict[str, Any]:
+    """A model for clients of Google."""
     methods = ["generateContent", "streamGenerateContent", "countTokens"]
-    return {
-        "models": [
-            {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods} for name in names
-        ]
-    }
+    return {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
 
 
 def ollama_tags(names: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ for the record, for usage, and to find out whether it is complete.
 Clients run a tool call once they have its end, even if the stream breaks afterwards. So the bytes from the end of a
 call on are held back until the decoder has seen the end of the answer. They are still the same bytes, only later. If
 the answer fails instead, they are dropped, and the client gets the error of its format: no call of an answer that broke
-off ever ends. Bytes are sent in whole events, so that such an error never ends up inside another event.
+off ever ends. Bytes are sent in whole events, so that such an error never ends up inside another event. A response that
+is not streamed is sent once it is complete.
 """
 
 import re
@@ -28,7 +29,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack_server.gateway.client_requests import CHAT, GEMINI, MESSAGES, OLLAMA, RESPONSES, ClientRequest
 from bartack_server.gateway.outbox import Outbox
 
-__all__ = ["PassThrough", "can_pass_through", "passed_call"]
+__all__ = ["PassThrough", "WholePassThrough", "can_pass_through", "passed_call"]
 
 _FORWARDED = ("anthropic-beta", "anthropic-version", "openai-beta")
 _FORWARDED_QUERY = ("beta",)
@@ -40,10 +41,10 @@ def can_pass_through(request: ClientRequest, model: object) -> bool:
     """Whether the model takes this request as it is."""
     if not isinstance(model, ProviderModel) or model.vendor.format != request.format:
         return False
-    if not request.streams or request.as_array or model.vendor.body or model.vendor.body_without:
+    if request.as_array or model.vendor.body or model.vendor.body_without:
         return False
     # Chat Completions do not mark the end of free text, so its end could not be held back.
-    return request.format != CHAT or b'"custom"' not in request.data
+    return request.format != CHAT or not request.streams or b'"custom"' not in request.data
 
 
 def passed_call(request: ClientRequest, model_request: ModelRequest, model: ProviderModel) -> PreparedCall:
@@ -53,10 +54,13 @@ def passed_call(request: ClientRequest, model_request: ModelRequest, model: Prov
         data = with_model(data, model_request.config.model_id)
     headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
     call = model.call_with(model_request, Written(data, LossReport(), ()), headers)
+    url = call.http_request.url
+    if request.format == GEMINI and not request.streams:
+        url = url.replace(":streamGenerateContent?alt=sse", ":generateContent")
     query = urlencode({name: request.query[name] for name in _FORWARDED_QUERY if name in request.query})
-    if not query:
-        return call
-    return replace(call, http_request=replace(call.http_request, url=f"{call.http_request.url}?{query}"))
+    if query:
+        url = f"{url}{'&' if '?' in url else '?'}{query}"
+    return replace(call, http_request=replace(call.http_request, url=url), is_streamed=request.streams)
 
 
 def with_model(data: bytes, model_id: str) -> bytes:
@@ -111,6 +115,20 @@ class PassThrough:
     def _release(self) -> None:
         self._outbox.put(b"".join(self._held))
         self._held.clear()
+
+
+class WholePassThrough:
+    """The bytes of an answer that is not streamed."""
+
+    def __init__(self) -> None:
+        self.body = b""
+
+    def observe(self, chunk: bytes, deltas: Sequence[Delta]) -> None:
+        """Take the response, which comes as one chunk."""
+        self.body = chunk
+
+    def finish(self, failed: Failed | None, error: bytes) -> None:
+        """Nothing is left to send: the response has a status for a failure."""
 
 
 class _HoldFrom:

@@ -75,7 +75,9 @@ async def _agents(call: Call) -> Any:
     for name, agent in call.service.agents.items():
         info = await call.service.model_info(name)
         model = {"model": f"{info.provider}:{info.model_id}", "contextWindow": info.context_window}
-        items.append({"name": name, **model, "tools": len(agent.tools)})
+        directory = call.service.directory_of(name)
+        shown = {"directory": None if directory is None else home_path(directory)}
+        items.append({"name": name, **model, "tools": len(agent.tools), **shown})
     return _offset_page(call, items)
 
 

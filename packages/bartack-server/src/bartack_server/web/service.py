@@ -199,10 +199,15 @@ class SessionService:
     def new_header(self, agent: str, user: User, title: str | None) -> SessionHeader:
         """The header of a session that begins with this agent."""
         metadata = {AGENT_KEY: agent, "user": user.name, "program": "web"}
-        runtime = self.agents[agent].runtime
-        if isinstance(runtime, LocalRuntime):
-            metadata[DIRECTORY] = str(runtime.root.absolute())
+        directory = self.directory_of(agent)
+        if directory is not None:
+            metadata[DIRECTORY] = directory
         return SessionHeader(title=title, metadata=metadata)
+
+    def directory_of(self, agent: str) -> str | None:
+        """The directory that an agent works in; None if it has none on this machine."""
+        runtime = self.agents[agent].runtime
+        return str(runtime.root.absolute()) if isinstance(runtime, LocalRuntime) else None
 
     # -- checks
 

@@ -418,7 +418,7 @@ class Agent(Generic[Deps, Output]):
         own: Any = {
             name: value for name, value in run_settings.items() if name not in ("model", "metadata", "takeover")
         }
-        settings = self._settings.for_run(**own)
+        settings = self._settings.for_run(**own).with_output_tool()
         agents = reachable(settings.tools.registry)
         return dataclasses.replace(settings, find_agent=partial(self._find_agent, run_settings, agents))
 
@@ -433,7 +433,7 @@ class Agent(Generic[Deps, Output]):
         if agent is self:
             return settings
         check_settings(run_settings, agent._deps_type)
-        return settings.continued_by(agent._settings.for_run(**_shared_settings(run_settings)))
+        return settings.continued_by(agent._settings.for_run(**_shared_settings(run_settings))).with_output_tool()
 
     # -- approvals and settings of a session
 

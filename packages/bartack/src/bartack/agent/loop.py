@@ -211,7 +211,7 @@ class Loop:
             return None
         if fault is not None:
             raise RunFailed(*fault, reason=reason if reason in _FAULTS else "empty")
-        return RunOutcome("complete", None if reason == "stop" else reason, value=value)
+        return RunOutcome("complete", None if reason in ("stop", "tool_calls") else reason, value=value)
 
     async def _request_correction(self, problem: str) -> None:
         prompts = (message.text for message in self.context.state.messages if message.role == "user")

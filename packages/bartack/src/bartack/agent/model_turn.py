@@ -120,6 +120,9 @@ class ModelTurn:
         config = context.model.get_config()
         if settings.model_settings:
             config = changed_config(config, settings.model_settings)
+        answers_with_tool = settings.output.type is not None and settings.output_mode == "tool"
+        if answers_with_tool and config.tool_choice is None and context.model.supports("tool_choice"):
+            changes["tool_choice"] = "required"
         return ModelRequest(
             built.messages,
             config=replace(config, **changes) if changes else config,

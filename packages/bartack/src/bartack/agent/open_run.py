@@ -390,7 +390,7 @@ async def _last_result(settings: AgentSettings, view: SessionView) -> RunResult:
     if state.answer is not None and ended.status == "completed":
         context = ToolContext(deps=settings.tools.deps, run_id=run_id, session_id=view.session_id)
         try:
-            value = await settings.output.value(state.answer.text, context)
+            value = await settings.output.value(state.answer, context)
         except (AgentError, PartValidationError, ToolError) as error:  # it answered an agent with another output type
             failed = Failed(ErrorCode.INVALID_OUTPUT, f"The stored answer is not a valid output: {error.message}")
     outcome = RunOutcome("complete", ended.reason, failed, value)

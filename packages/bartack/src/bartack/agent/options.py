@@ -122,11 +122,12 @@ class AgentOptions(TypedDict, Generic[Deps, Output], total=False):
     ]
     """Checks or changes the output. If it raises `TryAgain`, the model answers again."""
     output_mode: Annotated[
-        Literal["native", "prompt"] | None,
-        Option(None, lambda value: value in ("native", "prompt"), "'native' or 'prompt'"),
+        Literal["native", "tool", "prompt"] | None,
+        Option(None, lambda value: value in ("native", "tool", "prompt"), "'native', 'tool' or 'prompt'"),
     ]
-    """How the model gets the schema of the output: with the provider's own setting (native), or in the instructions
-    (prompt). By default with the setting, and also in the instructions where the provider does not enforce it."""
+    """How the model gets the schema of the output: with the provider's own setting (native), as the parameters of a
+    tool that it calls to answer (tool), or in the instructions (prompt). By default with the setting, and also in the
+    instructions where the provider does not enforce it."""
     store: Annotated[
         SessionStore | str | Path | None, Option(None, _is_store, "the address of a store or a SessionStore")
     ]

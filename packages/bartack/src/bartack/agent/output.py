@@ -1,5 +1,8 @@
 """Structured output: a type, or a function -> a JSON Schema for the model; the model's text -> a value of the type.
 
+Instead of text, a model may answer with a call of the tool `final_answer`, whose arguments are the value. The result of
+that call is marked, which ends the run (`RunState.answer`).
+
 Providers require an object at the root of a schema. Any other type (a list, a number, a union) is wrapped in an object
 with the key ``value``. Reading is lenient, since a wrong answer costs another call: a number may be written as text,
 and the wrapper may be missing.
@@ -15,12 +18,18 @@ import msgspec
 from bartack.formats.output_schemas import closed, is_closed
 from bartack.nouns.errors import AgentError, ConfigError, ErrorCode, PartValidationError, ToolError, exception_text
 from bartack.nouns.json_values import json_text
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import ToolCall
+from bartack.session.run_state import ANSWERED
 from bartack.stream.partial_json import PartialJson
 from bartack.tools.definition import ToolDefinition, tool
 from bartack.tools.foreign_types import convert, readable, schemas_of, unsupported
+from bartack.tools.output import ToolOutput
 from bartack.tools.tool_context import ToolContext
 
-__all__ = ["OutputReader", "OutputType"]
+__all__ = ["OutputReader", "OutputType", "output_call", "output_text"]
+
+_TOOL = "final_answer"
 
 # A closing fence ends its line, which one inside a JSON string cannot do.
 _FENCE = re.compile(r"```[\w-]*\s(.*?)(?:```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
@@ -61,6 +70,23 @@ class OutputType:
         # DeepSeek requires the word "json" in a prompt (api-docs.deepseek.com/guides/json_mode).
         form = "a single JSON object (application/json) and nothing else"
         return f"Answer with {form}. It must match this JSON Schema:\n{schema}"
+
+    @property
+    def tool(self) -> ToolDefinition:
+        """The tool that a model calls to answer, with the value as its arguments."""
+
+        async def accept(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+            return ToolOutput("Received.", metadata={ANSWERED: True})
+
+        return ToolDefinition(
+            name=_TOOL,
+            description="Give the final answer. Call this tool once you have all that it needs, and do not write text.",
+            parameter_schema=self.schema,
+            execute=accept,
+            read=lambda arguments: arguments,  # more lenient than its schema; a wrong value is corrected as text is
+            idempotent=True,
+            defer_loading=False,
+        )
 
     def read(self, text: str) -> Any:
         """The value in a model's text; `PartValidationError` if it does not match the type."""
@@ -130,17 +156,30 @@ class OutputReader:
         elif type is not str:
             self.type = OutputType(type)
 
-    async def value(self, text: str, context: ToolContext[Any]) -> Any:
+    async def value(self, answer: Message, context: ToolContext[Any]) -> Any:
         """The output; `PartValidationError` or `ToolError` for an answer that the model should correct.
 
         Raises `AgentError` if the function or the validator fails.
         """
-        value: Any = text if self.type is None else self.type.read(text)
+        value: Any = answer.text if self.type is None else self.type.read(output_text(answer))
         if self._function is not None:
             value = await _called("function", self._function.execute, self._function.read_arguments(value), context)
         if self._validator is not None:
             value = await _called("validator", self._validator, value)
         return value
+
+
+def output_call(answer: Message) -> ToolCall | None:
+    """The call with which a model answered; None if it answered with text."""
+    return next((call for call in answer.tool_calls if call.tool_name == _TOOL), None)
+
+
+def output_text(answer: Message) -> str:
+    """The text of the value: the arguments of that call as JSON, or else the text of the answer."""
+    call = output_call(answer)
+    if call is None:
+        return answer.text
+    return json_text(call.arguments) if call.raw_args_text is None else call.raw_args_text
 
 
 async def _called(role: str, function: Callable[..., Any], *arguments: Any) -> Any:

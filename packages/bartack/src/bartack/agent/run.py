@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from bartack.agent.approvals import LiveApprover
 from bartack.agent.channel import EventChannel
 from bartack.agent.loop import Loop
+from bartack.agent.output import output_call, output_text
 from bartack.agent.run_context import Inbox, RunContext, RunOutcome
 from bartack.agent.run_log import complete, start
 from bartack.events import Event, Output, RunResult, Snapshot
@@ -211,14 +212,14 @@ class Run(Generic[Output]):
             return None
         message, type = self.snapshot(), self._loop.context.settings.output.type
         if message is not None:
-            return message.text if type is None else type.partial(message.text)
+            return message.text if type is None else type.partial(output_text(message))
         answer = self._loop.answer
-        if answer is None or answer.tool_calls:
+        if answer is None or (answer.tool_calls and output_call(answer) is None):
             return None
         try:
-            return answer.text if type is None else type.plain(answer.text)
+            return answer.text if type is None else type.plain(output_text(answer))
         except PartValidationError:  # the answer was cut off, or is no JSON
-            return None if type is None else type.partial(answer.text)
+            return None if type is None else type.partial(output_text(answer))
 
     def _snapshot_event(self) -> Snapshot | None:
         message = self.snapshot()
@@ -321,8 +322,8 @@ def as_messages(*prompt: Prompt) -> list[Message]:
     content: list[str | ContentPart] = []
     for piece in (*prompt, None):
         if piece is not None and not isinstance(piece, Message):
-            if isinstance(piece, list | dict):
-                raise _foreign_prompt_error()
+            if not isinstance(piece, str | ContentPart):
+                raise _foreign_prompt_error(piece)
             content.append(piece)
             continue
         if content:
@@ -338,11 +339,13 @@ def as_messages(*prompt: Prompt) -> list[Message]:
     return messages
 
 
-def _foreign_prompt_error() -> ConfigError:
-    text = (
-        "A prompt consists of strings, parts and messages, not of dictionaries or lists. "
-        "Read messages in a provider's format with bartack.formats.read_request, and pass earlier ones as history=..."
-    )
+def _foreign_prompt_error(piece: object) -> ConfigError:
+    text = f"A prompt consists of strings, parts and messages, not of {type(piece).__name__}."
+    if isinstance(piece, dict | list):
+        text += (
+            " Read messages in a provider's format with bartack.formats.read_request, and pass earlier ones as "
+            "history=..."
+        )
     return ConfigError(text, path="$.prompt")
 
 

@@ -223,7 +223,7 @@ class RunContext:
         """How to answer, for a model whose provider does not enforce the schema of the answer."""
         output, mode = self.settings.output.type, self.settings.output_mode
         is_enforced = output is not None and output.is_enforceable and self.model.supports("output_schema")
-        if output is None or mode == "native" or (mode is None and is_enforced):
+        if output is None or mode in ("native", "tool") or (mode is None and is_enforced):
             return ()
         return (output.instructions,)
 
@@ -238,7 +238,7 @@ class RunContext:
         """The output of the run; `PartValidationError` or `ToolError` for an answer that the model should correct."""
         deps = self.settings.tools.deps
         context = ToolContext(deps=deps, run_id=self.run_id, session_id=self.session.session_id)
-        return await self.settings.output.value(answer.text, context)
+        return await self.settings.output.value(answer, context)
 
     def move(self, event: str) -> None:
         """Change the status by the table AGENT; `InvalidStateTransition` if it has no such edge."""

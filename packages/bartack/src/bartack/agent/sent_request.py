@@ -19,10 +19,9 @@ from bartack.nouns.noun import Noun
 from bartack.nouns.requests import ModelRequest
 from bartack.nouns.wire import dump, load
 from bartack.session.context import ContextFold, ContextInput, ContextManager, TrimNote
+from bartack.session.outline import REQUEST
 
-__all__ = ["REQUEST", "RequestSetup", "SentRequest", "kept_setup"]
-
-REQUEST = "bartack.request"  # the name of the `Custom` fact
+__all__ = ["RequestSetup", "SentRequest", "kept_setup"]
 
 
 class SentRequest(Struct, frozen=True, kw_only=True):
@@ -89,11 +88,12 @@ def _without_secrets(spec: ToolSpec) -> ToolSpec:
 
 
 def kept_setup(entries: Sequence[Entry]) -> RequestSetup | None:
-    """The setup of the next request after these entries of one branch, if their last run kept it."""
+    """The setup of the next request after these entries of one branch, if their last run kept it and it was not
+    redacted."""
     for entry in reversed(entries):
         match entry.fact:
             case Custom(name=name, data=data) if name == REQUEST:
-                return load(RequestSetup, data)
+                return load(RequestSetup, data) if data else None
             case RunStarted():
                 return None
             case _:

@@ -120,7 +120,7 @@ class AgentSettings:
     telemetry: Telemetry | None
     connections: Connections
     tool_search: bool = False
-    output_mode: Literal["native", "prompt"] | None = None
+    output_mode: Literal["native", "tool", "prompt"] | None = None
     find_agent: "Callable[[str], AgentSettings | None]" = lambda _: None  # the settings of one that may take over
     # Settings of this run that apply to every model it uses.
     model_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -162,6 +162,13 @@ class AgentSettings:
             model_settings=model_settings or {},
         )
 
+    def with_output_tool(self) -> "AgentSettings":
+        """The settings with the tool that a model calls to answer, if that is how it answers."""
+        if self.output_mode != "tool" or self.output.type is None:
+            return self
+        registry = ToolRegistry([self.tools.registry, self.output.type.tool])
+        return replace(self, tools=replace(self.tools, registry=registry))
+
     def with_limits(self, limits: LoopConfig) -> "AgentSettings":
         """The settings with these limits."""
         return replace(self, config=structs.replace(self.config, loop=limits))
@@ -173,6 +180,7 @@ class AgentSettings:
             config=structs.replace(successor.config, loop=self.config.loop),
             tools=replace(successor.tools, approver=successor.tools.approver or self.tools.approver),
             output=self.output,
+            output_mode=self.output_mode,
             environment=self.environment,
             lease_s=self.lease_s,
             observer=self.observer,

@@ -154,6 +154,7 @@ def new_agent(
         approver=approver,
         approval=approval,
         config=AgentConfig(tools=ToolsConfig(approval=settings_file().settings.approval or None)),
+        fallback_models=tuple(map(connect_model, settings_file().settings.fallback)),
         retry=RetryPolicy(max_busy_retries=settings_file().settings.busy_retries),
         lease_s=LEASE_S,
         name=OWN_AGENT,
@@ -207,6 +208,13 @@ def connect_model(name: str) -> ProviderModel | LocalModel:
             hint = _MODEL_NAME_HINT if is_about_name else "Choose another model with --model, or --model local."
             with_hint(error, hint if wrong is None else f"Fix {wrong} in [model_settings] of {config_path()}.")
         raise
+
+
+async def close_model(model: Model) -> None:
+    """Close the connections of a model that has some."""
+    close = getattr(model, "aclose", None)
+    if close is not None:
+        await close()
 
 
 def _cache_config(value: Any) -> CacheConfig | None:

@@ -13,20 +13,22 @@ stand in a command, and everything else is asked about:
    option as the next word, and it must not look like an option: where the option needs no value, the program takes the
    next word for an operand or an option (`git diff -U --output=/any/file`).
 4. git must find the repository of the project. In another one below it, which an archive or a model may have put there,
-   the configuration names programs for git to run; even a folder without ``.git`` can be one.
+   the configuration names programs for git to run; even a folder without ``.git`` can be one. Nor may the index name
+   one if the command looks into it.
 5. The program itself must not be a file of the project, as it is if a folder of the project is in PATH.
 
 A shell grammar is not needed for this: a construct that the two regular expressions below do not know is refused, while
 a parser that recovers from errors would have to be asked for everything it skipped.
 """
 
-import os
 import re
 from collections.abc import Collection
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from shutil import which
 from typing import NamedTuple
+
+from bartack.tools.snapshots import names_repositories, repositories_in
 
 __all__ = ["FAMILIES", "Family", "Operands", "families_in", "is_covered", "simple_commands"]
 
@@ -406,6 +408,11 @@ FAMILIES: dict[str, Family] = {
 _MOST_DIRECTORIES = 16  # each `cd` doubles the directories that the commands after it may run in
 _RECURSIVE = re.compile(r"-[^-]*r|--recursive")
 _NEGATIVE_NUMBER = re.compile(r"-[0-9]+")
+# For these fields of a format, git runs the program that checks signatures. The character before the G belongs to
+# the field: it says what to do with an empty one.
+_SIGNATURE = re.compile(r"%[-+ ]?G")
+# For these, git runs another git in the repositories that the index names.
+_LOOKS_INTO_REPOSITORIES = frozenset(("git status", "git diff", "git show", "git log", "git describe"))
 _LINE_RANGE = re.compile(r"(\d+|\$)(,(\d+|\+\d+|\$))?p?(;(\d+|\$)(,(\d+|\+\d+|\$))?p?)*")
 
 
@@ -463,6 +470,8 @@ def is_covered(line: str, allowed: Collection[str], root: Path, directory: Path)
             return False
         if words[0] == "git" and not all(_is_in_own_repository(folder, root) for folder in directories):
             return False
+        if family.name in _LOOKS_INTO_REPOSITORIES and _has_nested_repositories(root):
+            return False
     return True
 
 
@@ -479,15 +488,15 @@ def _is_program_of(root: Path, program: str) -> bool:
 def _is_in_own_repository(folder: Path, root: Path) -> bool:
     """Whether git does not find another repository before it comes to the root of the project."""
     folder, root = folder.resolve(), root.resolve()
-    below = [place for place in (folder, *folder.parents) if place != root and place.is_relative_to(root)]
-    return not any(os.path.lexists(place / ".git") for place in below) and not any(map(_is_bare, (*below, root)))
+    below = (place for place in (folder, *folder.parents) if place != root and place.is_relative_to(root))
+    return root not in repositories_in(root) and not any(map(repositories_in, below))
 
 
-def _is_bare(folder: Path) -> bool:
-    """Whether git takes a folder for a repository without a work tree. The file commondir names the folder that has
-    the objects and the configuration."""
-    names = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(folder / name)}
-    return names >= {"HEAD", "objects", "refs"} or names >= {"HEAD", "commondir"}
+def _has_nested_repositories(root: Path) -> bool:
+    """Whether the repository that git finds from the root may name others inside its work tree."""
+    root = root.resolve()
+    repositories = next(filter(None, map(repositories_in, (root, *root.parents))), [])
+    return any(map(names_repositories, repositories))
 
 
 def _family_of(words: list[str]) -> Family | None:
@@ -503,8 +512,7 @@ def _paths(words: list[str], family: Family) -> tuple[list[str], list[str]] | No
     family does not list an option or an operand of the command."""
     arguments = words[family.name.count(" ") + 1 :]
     split = _operands_and_values(arguments, family)
-    # For %G in a format, git runs the program that checks signatures.
-    if split is None or (words[0] == "git" and any("%G" in argument for argument in arguments)):
+    if split is None or (words[0] == "git" and any(map(_SIGNATURE.search, arguments))):
         return None
     operands, values = split
     if family.most_operands is not None and len(operands) > family.most_operands:

@@ -12,8 +12,11 @@ file that ``BARTACK_CONFIG`` names:
     notify = "desktop"           # when a chat waits for you: "bell", "desktop" or "off"
     otel = true                  # send spans and metrics, as with --otel
     mode = "edit"                # what runs without asking: "ask", "plan", "edit", "sandbox" or "yes"
+    keys = "vi"                  # of the prompt of a chat; otherwise "emacs"
+    status_line = "date +%H:%M"  # a program whose first line of output is shown below the prompt of a chat
 
     busy_retries = 12            # if a provider is overloaded or limits the rate: about four minutes
+    fallback = ["openai:gpt-5"]  # models that answer, in this order, when the model has failed
 
     [approval]                   # per tool: "never" or "always" ask before running it
     read_file = "always"
@@ -111,7 +114,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notify: Literal["bell", "desktop", "off"] = "bell"
     otel: bool = False
     mode: Literal["ask", "plan", "edit", "sandbox", "yes"] = "ask"
+    keys: Literal["emacs", "vi"] = "emacs"
+    status_line: str = ""
     busy_retries: Annotated[int, msgspec.Meta(ge=0)] = 12
+    fallback: tuple[str, ...] = ()
     commands: CommandSettings = CommandSettings()
     web: WebSettings = WebSettings()
     hooks: tuple[HookSettings, ...] = ()

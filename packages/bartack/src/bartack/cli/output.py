@@ -4,12 +4,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
 from bartack.app.safe_text import json_bytes, safe_text
 
 Row = Sequence[str]
 _GAP = 2  # spaces between columns
+_CONTINUED = "  ... "  # before the rest of a long line
 _MIN_CUT = 20  # characters that a column that may be cut has at least
 
 
@@ -44,6 +46,27 @@ def note(text: str, *, is_dim: bool = False) -> None:
         line = f"\x1b[2m{line}\x1b[0m"
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
+
+
+def show_by_windows(text: str) -> None:
+    """Print a text to stderr, a terminal, so that none of it leaves the window before the user has asked for more."""
+    import typer  # noqa: PLC0415 - only a question needs it
+
+    columns, rows = get_terminal_size()
+    lines = [piece for line in text.split("\n") for piece in _folded(line, columns)]
+    step = max(rows - 2, 1)  # a line for the note, and one for what is typed
+    for start in range(0, len(lines), step):
+        typer.echo("\n".join(lines[start : start + step]), err=True)
+        if start + step < len(lines):
+            note = f"[{start + step:,} of {len(lines):,} lines in this window; Enter shows more]"
+            typer.prompt(note, default="", show_default=False, prompt_suffix=" ", err=True)
+
+
+def _folded(line: str, columns: int) -> list[str]:
+    """The line as the window will show it, with a mark where it continues: what the model wrote begins no line."""
+    columns = columns if line.isascii() else columns // 2  # a sign may be two columns wide
+    step = max(columns - len(_CONTINUED), 1)
+    return [line[:columns], *(_CONTINUED + line[at : at + step] for at in range(columns, len(line), step))]
 
 
 def print_table(header: Sequence[Column], rows: Iterable[Row]) -> None:

@@ -21,7 +21,7 @@ from bartack.app.errors import with_hint
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import configured_store
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_models
-from bartack.cli.output import print_json
+from bartack.cli.output import print_json, show_by_windows
 from bartack.cli.store_access import with_session
 from bartack.display.question_text import question_text
 from bartack.nouns.entries import ApprovalRequired, Entry, ToolStarted
@@ -208,7 +208,7 @@ def _approved_digest(asked: ApprovalRequired) -> str:
             "cannot show the question without a terminal; pass --question with the digest that 'bartack sessions show' "
             "prints"
         )
-    typer.echo(question_text(asked), err=True)
+    show_by_windows(question_text(asked))
     if not typer.confirm("Approve?", err=True):
         raise typer.Exit(1)
     return question_digest(asked)

@@ -13,23 +13,28 @@ from bartack.display.visible_text import visible_text
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.json_values import json_text
 
-__all__ = ["question_text"]
+__all__ = ["preview_lines", "question_text"]
 
 _BAR = "  | "
 
 
 def question_text(question: ApprovalRequired) -> str:
     """The question with every argument, and the preview as far as it says more than the arguments."""
-    preview = question.preview or {}
-    more = {name: value for name, value in preview.items() if question.arguments.get(name, ...) != value}
-    lines = [*_fields(question.arguments), *_fields(more, "preview of ")] or ["no arguments"]
+    lines = [*_fields(question.arguments), *preview_lines(question, question.preview or {})] or ["no arguments"]
     body = visible_text("\n".join(lines))
     reason = f" ({question.reason})" if question.reason else ""
     head = visible_text(f"Allow the tool {question.tool_name}{reason}?".replace("\n", " "))
     return f"{head} {len(lines):,} {'line' if len(lines) == 1 else 'lines'}, {len(body):,} characters:\n{body}"
 
 
+def preview_lines(question: ApprovalRequired, preview: Mapping[str, Any]) -> list[str]:
+    """Lines for these fields of the preview, as far as they say more than the arguments."""
+    more = {name: value for name, value in preview.items() if question.arguments.get(name, ...) != value}
+    return list(_fields(more, "preview of "))
+
+
 def _fields(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Lines for named values, none of which begins with what the model wrote. Not everything in them is visible."""
     for name, value in values.items():
         # A name with a space or a colon would look like more than a name.
         shown_name = prefix + (name if name.isidentifier() else json_text(name))

@@ -83,7 +83,9 @@ def with_extra(body: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[st
     Raises `PartValidationError` for a setting that would replace the conversation or the tools of the request.
     """
     for key, value in (extra or {}).items():
-        if key in _CONVERSATION:
+        # What Bedrock adds to the model's own body would replace its fields.
+        inner = value if key == "additionalModelRequestFields" and isinstance(value, dict) else {}
+        if not _CONVERSATION.isdisjoint((key, *inner)):
             raise _setting_error(key, "a setting cannot replace the conversation; use messages and the system prompt")
         body[key] = _merged(key, body[key], value) if key in body else value
     return body

@@ -24,6 +24,9 @@ _ERRORS: dict[ErrorCode, ErrorKind] = {
 }
 
 
+_NO_RESPONSE = "previous_response_not_found"  # clients send the whole history instead
+
+
 def openai_error(failed: Failed) -> ErrorResponse:
     """OpenAI's response to a request that failed. Codex takes the delay of a rate limit from the message."""
     status, code = error_kind(failed, _ERRORS)
@@ -31,7 +34,10 @@ def openai_error(failed: Failed) -> ErrorResponse:
     if failed.error_code is ErrorCode.RATE_LIMITED and failed.retry_after_ms is not None:
         message = f"{message} Please try again in {failed.retry_after_ms / 1000:g}s."
     kind = "server_error" if status >= 500 else code if status == 429 else "invalid_request_error"
-    return ErrorResponse(status, {"error": {"message": message, "type": kind, "param": None, "code": code}})
+    param = None
+    if failed.raw_code == _NO_RESPONSE:
+        code, param = _NO_RESPONSE, "previous_response_id"
+    return ErrorResponse(status, {"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
 def custom_input(call: WrittenCall) -> str:

@@ -178,10 +178,20 @@ _SEVERAL_ANSWERS = frozenset(("n", "candidateCount", "candidate_count", "num_gen
 _LOG_PROBABILITIES = frozenset(("logprobs", "top_logprobs", "responseLogprobs", "response_logprobs"))
 
 
+# What `connect` takes besides settings of the model. A key that is passed by another name must not become a setting.
+_CONNECTION_OPTIONS = (
+    *("api_key", "base_url", "client", "headers", "timeouts", "settings", "error_mapper", "environment"),
+    *("provider_raw", "limit"),
+)
+_SIMILAR = frozenset(("speed", "max_new_tokens"))  # names that providers use: of Anthropic, and of models on Bedrock
+_NAMES = {name.replace("_", ""): name for name in (*ModelConfig.__struct_fields__, *_CONNECTION_OPTIONS)}
+
+
 def _check_provider_setting(name: str, value: Any) -> None:
     """Refuse a name that is nearly one of ours, and settings whose effect on the answer would not be read."""
-    # Names that differ in one letter of many. "top_k" is not a misspelled "top_p", which are alike by 0.8.
-    nearest = nearest_name(name, ModelConfig.__struct_fields__, cutoff=0.85)
+    # Names that differ in one letter of many. "top_k" is not a misspelled "top_p", which are alike by 0.75.
+    found = None if name in _SIMILAR else nearest_name(name.replace("_", "").lower(), _NAMES, cutoff=0.85)
+    nearest = None if found is None else _NAMES[found]
     if nearest is not None:
         problem = f"Unknown model setting {name!r}. Did you mean {nearest!r}?"
     elif name in _SEVERAL_ANSWERS and value not in (None, 1):

@@ -10,7 +10,7 @@ lost connection is `stream_truncated`, unless the provider had already finished.
 JSON, which the decoder cannot read, is reported as such.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from datetime import datetime
 from functools import cached_property
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from bartack.environment import Environment
 from bartack.formats import Decoder, LossReport, RequestWriter, Written, decoder, format_named
+from bartack.formats.framing import LIMIT, FramingName
 from bartack.models.auth import Credentials, NoCredentials
 from bartack.models.call_limit import CallLimit
 from bartack.models.client import (
@@ -68,6 +69,7 @@ class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
     http_request: HttpRequest
     report: LossReport
     call_ids: Collection[str]
+    is_streamed: bool = True  # else the response is one JSON object
 
 
 class _Endpoint(NamedTuple):
@@ -267,12 +269,16 @@ class _Exchange:
         self._has_content = False
         self._decoder: Decoder = decoder(
             endpoint.vendor.format,
-            framing=endpoint.vendor.framing,
+            framing=self._framing,
             provider=endpoint.provider,
             model_id=call.request.config.model_id,
             local_id=endpoint.environment.new_id(),
             used_call_ids=call.call_ids,
         )
+
+    @property
+    def _framing(self) -> FramingName | None:
+        return self._endpoint.vendor.framing if self._call.is_streamed else "json-array"
 
     async def batches(self) -> AsyncGenerator[list[Delta], None]:
         """The deltas until the end, once the limit of the model allows the call."""
@@ -289,7 +295,7 @@ class _Exchange:
                     failed = await _http_error(response, self._secrets, self._endpoint.environment.now())
                     yield await self._finished(self._ended_by(self._about_address(failed)))
                     return
-                async for chunk in response.chunks:
+                async for chunk in response.chunks if self._call.is_streamed else _joined(response.chunks):
                     deltas = self._received(chunk)
                     if self._decoder.out.ended:  # what follows in the body does not delay the answer
                         yield await self._finished(self._recognized(deltas, response))
@@ -359,7 +365,7 @@ class _Exchange:
             response.status,
             response.headers,
             mask_bytes(self._head, self._secrets),
-            self._endpoint.vendor.framing or self._decoder.framing,
+            self._framing or self._decoder.framing,
             host=self._call.http_request.host,
             received_at=self._endpoint.environment.now(),
         )
@@ -410,6 +416,16 @@ class _Exchange:
         failed = replace(failed, message=mask_secrets(failed.message, self._secrets), retry_after_ms=delay_ms)
         mapper = self._endpoint.error_mapper
         return failed if mapper is None else mapper(failed)
+
+
+async def _joined(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A response that is not streamed as one chunk, or the beginning of one that is larger than any may be."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > LIMIT:
+            break
+    yield bytes(body)
 
 
 async def _http_error(response: HttpResponse, secrets: Iterable[str], received_at: datetime) -> Failed:

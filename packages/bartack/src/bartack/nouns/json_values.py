@@ -258,7 +258,12 @@ def json_text(value: Any, *, default: Callable[[Any], Any] | None = None) -> str
 
     Text is written as it is, lone surrogates included: a decoder joins the halves of a character later.
     """
+    if default is None:
+        return _compact_text(value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
+
+
+_compact_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # `dumps` makes one per call
 
 
 # -- rules for all JSON

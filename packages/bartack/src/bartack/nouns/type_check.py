@@ -38,8 +38,10 @@ def typed(noun: S, rule: str) -> S:
 
 def wrong_types(noun: Struct, path: str = "$") -> Iterator[tuple[str, str]]:
     """The path of each wrong value, such as ``$.state.time``, and what is wrong with it."""
-    for name, tp, check in _declared(type(noun)):
+    for name, tp, check, default in _declared(type(noun)):
         value = getattr(noun, name)
+        if value is default:  # true of most fields
+            continue
         if not check(value):
             yield f"{path}.{name}", f"expected {_name(tp)}, got {_name(type(value))}"
         elif isinstance(value, Struct):
@@ -51,9 +53,10 @@ def wrong_types(noun: Struct, path: str = "$") -> Iterator[tuple[str, str]]:
 
 
 @cache
-def _declared(cls: type[Struct]) -> tuple[tuple[str, Any, Check], ...]:
-    types = {field.name: dict[str, Any] | None if field.name == "extra" else field.type for field in fields(cls)}
-    return tuple((name, tp, _check(tp)) for name, tp in types.items())
+def _declared(cls: type[Struct]) -> tuple[tuple[str, Any, Check, Any], ...]:
+    """The name, type, check and default of each field."""
+    own = {field.name: (dict[str, Any] | None if field.name == "extra" else field.type, field) for field in fields(cls)}
+    return tuple((name, tp, _check(tp), field.default) for name, (tp, field) in own.items())
 
 
 @cache

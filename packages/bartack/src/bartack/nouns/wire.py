@@ -144,8 +144,9 @@ class Dialect:
             return sequence_writer(self.writer(args[0]))
         if origin is dict and args[1] is not Any:
             return mapping_writer(self.writer(args[1]))
-        if isinstance(tp, type) and issubclass(tp, Struct):
-            return self._struct_writer(tp)
+        cls = tp if origin is None else origin  # a generic class may be given with its argument
+        if isinstance(cls, type) and issubclass(cls, Struct):
+            return self._struct_writer(cls)
         return plain
 
     # -- unions

@@ -39,6 +39,7 @@ from bartack.nouns.parts import ToolCall, ToolResult
 
 __all__ = [
     "REPAIRED",
+    "REQUEST",
     "SCHEDULED",
     "SOURCE",
     "UNREADABLE",
@@ -52,6 +53,7 @@ __all__ = [
 
 UNREADABLE = "bartack.unreadable"  # the name of the `Custom` fact in place of an entry that cannot be read
 REPAIRED = "bartack.repaired"  # and of the one with which a repair accepts what is lost
+REQUEST = "bartack.request"  # and of the one with the set-up of a model request (bartack.agent.sent_request)
 SCHEDULED = "bartack.scheduled"  # and of the one with a message that a worker delivers later
 SOURCE = "bartack.source"  # and of the one with a record of another program (bartack_transcripts.entries)
 

@@ -7,9 +7,10 @@ their results and the chain of entries stays intact.
 The content of a fact may be in other facts too. `copies_of` knows all of these places: an answer's arguments are in the
 questions, the decisions and the starts of its calls; the output of a tool is in its progress and in a result that was
 posted from outside; a message is in the request that it delivers, and the first words of a prompt are in the title; the
-error of a model call is in the end of its run. A sub-agent has its call's arguments and output in a session of its own,
-and its questions are in the outer session too (`subagent_sessions`). Whoever redacts an entry redacts its copies with
-it. What a model made of the content, such as a summary, is not a copy.
+error of a model call is in the end of its run; what a hook made of a request may have any message. A sub-agent has its
+call's arguments and output in a session of its own, and its questions are in the outer session too
+(`subagent_sessions`). Whoever redacts an entry redacts its copies with it. What a model made of the content, such as a
+summary, is not a copy.
 """
 
 from collections.abc import Container, Iterable
@@ -47,7 +48,7 @@ from bartack.nouns.entries import (
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta, Trace
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
-from bartack.session.outline import SCHEDULED, SOURCE, delivery_id
+from bartack.session.outline import REQUEST, SCHEDULED, SOURCE, delivery_id
 from bartack.session.run_state import SESSION
 from bartack.session.title import title_of
 
@@ -76,12 +77,14 @@ def copies_of(entries: Iterable[Entry], entry_id: str) -> list[str]:
     copies: set[str] = set()
     keys: set[tuple[str, str]] = set()
     prompts: list[str] = []
+    contents: list[Fact] = []
     added = [entry for entry in all_entries if entry.id == entry_id]
     while added:
         for entry in added:
             copies.add(entry.id)
             keys |= _shared_content(entry)
             prompts += _prompt(entry.fact)
+            contents.append(entry.fact)
         added = [
             entry
             for entry in all_entries
@@ -90,6 +93,7 @@ def copies_of(entries: Iterable[Entry], entry_id: str) -> list[str]:
                 not keys.isdisjoint(_shared_content(entry) | _content_of_subagent(entry.fact))
                 or _is_record_of(entry.fact, copies)
                 or _has_title(entry.fact, prompts)
+                or _is_request_with(entry.fact, contents)
             )
         ]
     return [entry.id for entry in all_entries if entry.id in copies - hidden - {entry_id}]
@@ -155,7 +159,20 @@ def _is_record_of(fact: Fact, entry_ids: Container[str]) -> bool:
     if not isinstance(fact, Custom) or fact.name != SOURCE:
         return False
     originals = fact.data.get("entries")
-    return isinstance(originals, list) and any(original in entry_ids for original in originals)
+    return isinstance(originals, list) and any(isinstance(name, str) and name in entry_ids for name in originals)
+
+
+def _is_request_with(fact: Fact, contents: Iterable[Fact]) -> bool:
+    """Whether it is the set-up of a model request whose messages may repeat one of these: those that a hook made."""
+    return (
+        isinstance(fact, Custom)
+        and fact.name == REQUEST
+        and fact.data.get("messages") is not None
+        and any(
+            isinstance(content, Message | CompactionSummary | BranchSummary | SystemPromptOverride)
+            for content in contents
+        )
+    )
 
 
 def _prompt(fact: Fact) -> list[str]:

@@ -59,6 +59,7 @@ from bartack.session.outline import REPAIRED, UNREADABLE, Outline, Past, last_re
 
 __all__ = [
     "AGENT",
+    "ANSWERED",
     "HANDOFF",
     "INCOMPLETE",
     "REPEATED",
@@ -75,6 +76,7 @@ SESSION = "sessionId"  # metadata key of a call's progress and result: the sessi
 AGENT = "agent"  # likewise, of the progress with which it starts: its name
 WAITING = "bartack.waiting"  # metadata key of its progress when that sub-agent has paused: the calls that wait
 SPENT = "bartack.spent"  # metadata key of a result: the totals of the sub-agent that produced it
+ANSWERED = "bartack.answered"  # metadata key of a result: the call was the answer of the run, and nothing is to follow
 HANDOFF = "bartack.handoff"  # metadata key of a result: the agent that takes over the conversation
 INCOMPLETE = frozenset(
     {"length", "content_filter", "refusal"}
@@ -230,6 +232,7 @@ class RunState:
 
     def _begin_run(self) -> None:
         self.messages: list[Message] = []  # the messages of this run
+        self.has_answered = False  # with a call of the tool for answers
         self.partial: tuple[Part, ...] = ()  # what a failed answer after them had received
         self.handoff: str | None = None  # an agent that was asked to take over and has not started yet
         self.live_s = 0.0  # how long the run has been live, according to its entries
@@ -268,7 +271,7 @@ class RunState:
             return None
         is_paused = last.meta is not None and last.meta.finish_reason == "pause"
         has_calls = any(call.executed_by == "client" for call in last.tool_calls)
-        return None if is_paused or has_calls else last
+        return None if is_paused or (has_calls and not self.has_answered) else last
 
     @property
     def is_uncertain(self) -> bool:
@@ -482,6 +485,8 @@ class RunState:
         if self.run_id is not None:
             self.messages.append(message)
         self.partial = ()
+        if message.role in ("user", "assistant"):
+            self.has_answered = False
         if message.role == "user":
             self.last_message = message
             self._repeats.reset()  # a user may ask for the same thing again
@@ -493,6 +498,7 @@ class RunState:
         for result in message.tool_results:
             name = None if result.metadata is None else result.metadata.get(HANDOFF)
             self.handoff = name if isinstance(name, str) else self.handoff
+            self.has_answered = self.has_answered or (result.metadata is not None and ANSWERED in result.metadata)
             if self.open_calls.pop(result.tool_call_id, None) is not None:
                 self._repeats.add(result, is_last=not self.open_calls)
 

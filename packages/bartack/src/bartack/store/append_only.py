@@ -322,6 +322,10 @@ class TableStore(AppendOnlyStore):
     def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
         """The result of `work`; when this returns, what it stored is durable. Long work has no time limit."""
 
+    def _write_lease(self, work: Callable[[Tables], T]) -> Awaitable[T]:
+        """The same for a lease, which a power loss may undo: it ends every process that could hold one."""
+        return self._write(work)
+
     def _moment(self) -> Moment:
         return Moment(self.environment.now(), self.environment.boot_s())
 
@@ -338,7 +342,7 @@ class TableStore(AppendOnlyStore):
                 tables.set_lease(lease)
             return lease
 
-        return await self._write(work)
+        return await self._write_lease(work)
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> Inspection:
         inspection = await super().inspect(session_id, repair=repair)

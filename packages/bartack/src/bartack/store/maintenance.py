@@ -223,13 +223,17 @@ def _key(finding: Finding) -> tuple[int | None, str, str]:
 
 
 def _known(entries: Entries) -> set[tuple[object, ...]]:
-    """The keys of the findings that a repair has recorded."""
+    """The keys of the findings that a repair has recorded. The note may be from a file, with anything in it."""
     notes = [entries[place].fact for place, text in enumerate(entries.texts) if REPAIRED.encode() in text]
+    recorded = [fact.data.get("damage") for fact in notes if isinstance(fact, Custom) and fact.name == REPAIRED]
     return {
-        tuple(key)
-        for fact in notes
-        if isinstance(fact, Custom) and fact.name == REPAIRED
-        for key in fact.data.get("damage", ())
+        (seq, fault, message)
+        for keys in recorded
+        if isinstance(keys, list)
+        for key in keys
+        if isinstance(key, list) and len(key) == 3
+        for seq, fault, message in [key]
+        if isinstance(seq, int | None) and isinstance(fault, str) and isinstance(message, str)
     }
 
 

@@ -52,6 +52,7 @@ class WriteJob:
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Any]"
     round: "_Round"
+    must_sync: bool = True  # its changes must survive a power loss
     value: Any = None
     error: BaseException | None = None
 
@@ -99,7 +100,7 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[], T], wait_s: float) -> "asyncio.Future[T]":
+    def submit(self, work: Callable[[], T], wait_s: float, *, must_sync: bool = True) -> "asyncio.Future[T]":
         """The result of `work`, once its group is committed; `StoreError` if that takes longer than `wait_s`."""
         if self._closed:
             raise store_closed_error()
@@ -112,7 +113,7 @@ class WriterThread:
             round = self._rounds[loop] = _Round(wait_s)
             loop.call_soon(self._hand_over, loop)
         future: asyncio.Future[T] = loop.create_future()
-        round.jobs.append(WriteJob(work, loop, future, round))
+        round.jobs.append(WriteJob(work, loop, future, round, must_sync))
         return future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:

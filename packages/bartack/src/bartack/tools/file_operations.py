@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import file_digest, sha256
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from shutil import rmtree
 from typing import IO, NamedTuple
@@ -21,6 +22,7 @@ from bartack.nouns.parts import Image
 from bartack.tools import search_process
 from bartack.tools.edit_matching import loose_matches, nearest_lines, reindented
 from bartack.tools.globs import matches_glob, spans_directories
+from bartack.tools.notebooks import as_cells, is_notebook, with_cells
 from bartack.tools.output import ToolOutput, image_type, valid_text
 from bartack.tools.preview import PreviewChanged
 from bartack.tools.runtime import EditFile, ListFiles, ReadFile, Replacement, SearchFiles, WriteFile
@@ -94,7 +96,9 @@ class FileOperations:
             if b"\0" in start:
                 raise ToolError(f"{path!r} is a binary file ({info.st_size} bytes).")
             file.seek(0)
-            text = _line_range(file, operation, self._max_bytes, stop)
+            cells = _notebook_cells(file, info) if is_notebook(path) else None
+            lines = file if cells is None else BytesIO(cells.encode())
+            text = _line_range(lines, operation, self._max_bytes, stop)
         if root is self.root:
             self._seen[root.parts(path)] = file_version(info)
         return ToolOutput(text)
@@ -362,6 +366,13 @@ def _line_range(file: IO[bytes], operation: ReadFile, max_bytes: int, stop: thre
     return "\n".join([text.removesuffix("\n"), *notes] if text else notes)
 
 
+def _notebook_cells(file: IO[bytes], info: os.stat_result) -> str | None:
+    """The cells of a notebook as text; None if the file has to be read as it is."""
+    data = file.read(_MAX_EDIT_BYTES) if info.st_size <= _MAX_EDIT_BYTES else b""
+    file.seek(0)
+    return as_cells(data.decode("utf-8", "replace"))
+
+
 def _whole_text(fd: int, info: os.stat_result, path: str) -> str:
     if info.st_size > _MAX_EDIT_BYTES:
         raise ToolError(f"{path!r} is too large to edit ({info.st_size} bytes).")
@@ -403,7 +414,13 @@ def changed_text(operation: WriteFile | EditFile, content: FileContent) -> tuple
         return text, f"Wrote {operation.path} ({len(text.encode())} bytes)."
     if content.text is None:
         raise ToolError(f"{operation.path!r} cannot be edited: {content.note or 'it does not exist'}.")
-    text, message = edited(content.text, operation)
+    cells = as_cells(content.text) if is_notebook(operation.path) else None
+    text, message = edited(content.text if cells is None else cells, operation)
+    if cells is not None:
+        changed = with_cells(content.text, text)
+        if changed is None:
+            raise ToolError("Each cell of a notebook starts with a line such as # %% [code] or # %% [markdown].")
+        text = changed
     return valid_text(text), message
 
 

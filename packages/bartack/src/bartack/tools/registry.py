@@ -47,8 +47,10 @@ class ToolRegistry:
         """Add a tool, or a typed function as one; `BartackError` if the name is taken."""
         if not isinstance(added, ToolDefinition) and not callable(added):
             hint = "; use agent.as_tool(name, description)" if hasattr(added, "as_tool") else ""
+            if isinstance(added, dict):
+                hint = "; declare a tool of the provider with provider_tool(vendor, {...}) or a class such as WebSearch"
             text = f"A tool must be a function or a ToolDefinition, not {type(added).__name__}{hint}."
-            raise ConfigError(text)
+            raise ConfigError(text, path="$.tools")
         definition = added if isinstance(added, ToolDefinition) else tool(added)
         self._refuse_duplicate(definition.name)
         self._fixed[definition.name] = definition
@@ -90,7 +92,7 @@ class ToolRegistry:
         """Raise `ConfigError` for a tool that uses dependencies of another class."""
         for definition in self._fixed.values():
             expected = definition.deps_type
-            if expected is not None and not issubclass(deps_type, expected):
+            if expected is not None and not _may_be(deps_type, expected):
                 text = (
                     f"Tool {definition.name!r} uses dependencies of type {expected.__name__} (ToolContext[...]), "
                     f"but the agent has {deps_type.__name__}."
@@ -156,3 +158,11 @@ class ToolRegistry:
 Tools = Iterable[  # tools, sets of tools, and typed functions
     ToolDefinition | ProviderTool | ToolRegistry | Toolset | Callable[..., Any]
 ]
+
+
+def _may_be(cls: type[Any], expected: type[Any]) -> bool:
+    """Whether objects of a class may be of the expected type, as far as can be checked."""
+    try:
+        return issubclass(cls, expected)
+    except TypeError:  # a TypedDict, or a protocol that does not allow it
+        return True

@@ -46,7 +46,7 @@ class _Operation(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class ReadFile(_Operation, frozen=True, kw_only=True, tag="read_file"):
-    """Read a text file, or view an image.
+    """Read a text file or the cells of a Jupyter notebook, or view an image.
 
     Args:
         path: The file, relative to the working directory.

@@ -19,11 +19,13 @@ from bartack.nouns.messages import FileDiff
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
 
-__all__ = ["GitSnapshots"]
+__all__ = ["GitSnapshots", "names_repositories", "repositories_in"]
 
 _TIMEOUT_S = 20.0  # a work tree that takes longer has no snapshots; not measured
+_MAX_LINK_BYTES = 10_000
 _MAX_INDEX_BYTES = 500_000_000  # about four million files
 _NESTED = "160000 "  # how git lists a repository inside the work tree
+_NESTED_MODE = 0o160000.to_bytes(4, "big")  # how it stands in the index
 _NO_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -45,7 +47,10 @@ class GitSnapshots:
         try:
             if self._environment is None:
                 self._environment = self._prepared()
-            self._git("add", "--all", "--", *self._pathspecs(), *self._nested_repositories())
+            # A new repository is not asked for anything when it is added, but from then on git would run a git of its
+            # own there, which obeys the configuration.
+            nested = (f":(top,exclude,literal){path}" for path in self._nested())
+            self._git("add", "--all", "--", *self._pathspecs(), *nested)
             return self._git("write-tree").strip()
         except (OSError, subprocess.SubprocessError):
             self._is_usable = False  # it would fail again before every model call
@@ -86,6 +91,15 @@ class GitSnapshots:
                 break
         return None
 
+    def nested_repositories(self) -> list[str]:
+        """The paths of the repositories in the index, from the top of the work tree; none without a work tree."""
+        try:
+            if self._environment is None:
+                self._environment = self._prepared()
+            return self._nested()
+        except (OSError, subprocess.SubprocessError):
+            return []
+
     def close(self) -> None:
         """Remove the temporary git directory."""
         self._environment = None
@@ -124,16 +138,38 @@ class GitSnapshots:
         inside = [path for path in self._left_out if path.is_relative_to(self._root)]
         return [f":(literal){self._root}", *(f":(exclude,literal){path}" for path in inside)]
 
-    def _nested_repositories(self) -> list[str]:
-        """Pathspecs that leave out the repositories in the index. A new one is not asked for anything when it is
-        added, but from then on git would run a git of its own there, which obeys the configuration."""
-        entries = self._git("ls-files", "--stage", "-z", "--", f":(literal){self._root}").split("\0")
-        paths = [entry.partition("\t")[2] for entry in entries if entry.startswith(_NESTED)]
-        return [f":(top,exclude,literal){path}" for path in paths]
+    def _nested(self) -> list[str]:
+        entries = self._git("ls-files", "--stage", "-z", "--", ":(top)").split("\0")
+        return [entry.partition("\t")[2] for entry in entries if entry.startswith(_NESTED)]
 
     def _git(self, *words: str) -> str:
         assert self._environment is not None
         return _run(["git", *words], self._environment)
+
+
+def repositories_in(folder: Path) -> list[Path]:
+    """The folders with the index and the configuration of a repository that git may find with its top here: ``.git``,
+    or where a file with that name leads, and the folder itself, which git tries after a ``.git`` that is none."""
+    candidates: list[Path] = []
+    file = folder / ".git"
+    if os.path.lexists(file):
+        data = read_regular_file(file, _MAX_LINK_BYTES)
+        candidates.append(file if data is None else folder / os.fsdecode(data).removeprefix("gitdir:").strip())
+    # The file commondir names the folder that has the objects and the configuration.
+    names = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(folder / name)}
+    if names >= {"HEAD", "objects", "refs"} or names >= {"HEAD", "commondir"}:
+        candidates.append(folder)
+    return candidates
+
+
+def names_repositories(repository: Path) -> bool:
+    """Whether the index of a repository may name other repositories, inside its work tree.
+
+    Commands such as ``git status`` look into these, and obey their configuration. The index is searched as it is, since
+    git may be missing; that a hash in it contains the same bytes is very unlikely, and does no harm.
+    """
+    indexes = (repository / "index", *repository.glob("sharedindex.*"))  # the second, where the index is split
+    return any(_NESTED_MODE in (read_regular_file(index, _MAX_INDEX_BYTES) or b"") for index in indexes)
 
 
 def _run(words: list[str], environment: dict[str, str]) -> str:

@@ -565,3 +565,42 @@ def test_data_nested_too_deep_ends_the_stream() -> None:
         OPENING, opened(0, type="text", text="a"), piece(0, "citations_delta", citation={"x": deep}), STOP
     )
     assert [delta.kind for delta in deltas] == ["start", "text", "error"]
+
+
+WHOLE: Json = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-x",
+    "content": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+        {"type": "text", "text": "I look.", "citations": [{"type": "page_location"}]},
+        {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"city": "Paris"}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 1, "output_tokens": 2},
+}
+
+
+def test_a_response_that_was_not_streamed_is_read() -> None:
+    deltas = deltas_of(WHOLE)
+    message = assembler_of(deltas).build_final_message()
+    assert [part.kind for part in message.parts] == ["thinking", "text", "tool_call"]
+    assert data_of(message.parts[0]) == {"signature": "sig"}
+    assert data_of(message.parts[1]) == {"citations": [{"type": "page_location"}]}
+    assert message.tool_calls[0].arguments == {"city": "Paris"}
+    assert message.meta is not None
+    assert message.meta.usage == Usage(1, 2)
+    assert deltas[-1] == Done("tool_calls", raw_finish_reason="tool_use")
+
+
+def test_a_whole_response_without_a_stop_reason_or_of_another_type_is_an_error() -> None:
+    ends = [deltas_of(WHOLE | change)[-1] for change in ({"stop_reason": None}, {"content": 3})]
+    assert [end.error_code for end in ends if isinstance(end, Failed)] == [
+        ErrorCode.STREAM_TRUNCATED,
+        ErrorCode.STREAM_MALFORMED,
+    ]
+
+
+def test_a_whole_response_in_the_middle_of_a_stream_is_ignored() -> None:
+    assert message_of(*text_block(0, "Hi."), WHOLE).parts == message_of(*text_block(0, "Hi.")).parts

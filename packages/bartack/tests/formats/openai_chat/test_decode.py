@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from bartack.formats import emitter
+from bartack.formats import ModelRequest, emitter
+from bartack.formats import encode as encode_request
 from bartack.formats.openai_chat import calls
 from bartack.formats.openai_chat.decode import OpenAIChat
+from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall
 from bartack.nouns.wire import decode, encode
 from tests.recordings.agreement import assembler_of, decoded
@@ -624,7 +626,16 @@ def test_speech_that_is_not_base64_is_malformed() -> None:
 # -- answers that were not streamed
 
 
-def whole(message: Json, object: str = "chat.completion") -> Json:
+def test_the_signature_of_an_answer_goes_back_with_the_message() -> None:
+    """Gemini: openai-compat-chat-requests/pydantic-ai--test_openai-test_compatible_api_with_tool_calls_without_id-*."""
+    signed = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    message = message_of(say("x"), chunk(signed), chunk({"extra_content": "odd"}), STOP)
+    assert data_of(message.parts[0]) == {"message": signed}
+    request = ModelRequest((user("Hi"), message, user("Go on")), config=ModelConfig("m"), provider="openai-chat")
+    assert encode_request("openai-chat", request).body["messages"][1] == {"role": "assistant", "content": "x", **signed}
+
+
+def whole(message: Json, object: str | None = "chat.completion") -> Json:
     return {"id": "c1", "model": "m1", "object": object, "choices": [{"message": message, "finish_reason": "stop"}]}
 
 
@@ -633,6 +644,7 @@ def test_an_answer_that_was_not_streamed_is_read_too() -> None:
     body = json.dumps(whole({"reasoning": "Hm", "content": "x", "tool_calls": calls}), indent=2).encode()
     message = assembler_of(decoded(OpenAIChat(), body)).build_final_message()
     assert [part.kind for part in message.parts] == ["thinking", "text", "tool_call", "tool_call"]
+    assert message_of(whole({"content": "x"}, object=None)).text == "x"  # Z.ai
 
 
 def test_a_message_beside_or_after_deltas_only_repeats_them() -> None:

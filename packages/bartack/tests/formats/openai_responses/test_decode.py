@@ -1027,3 +1027,20 @@ def test_a_finished_text_continues_one_that_was_cut_inside_a_character() -> None
     assert isinstance(part, Text)
     assert part.text == "Hi \N{GRINNING FACE}!"
     assert "final" not in data(part)
+
+
+@pytest.mark.parametrize("status", ["completed", "in_progress", None])
+def test_a_response_that_was_not_streamed_is_read_once_it_is_complete(status: str | None) -> None:
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"city":"Paris"}'}
+    usage = {"input_tokens": 1, "output_tokens": 2}
+    body = {"id": "resp_1", "object": "response", "status": status, "error": None, "output": [call], "usage": usage}
+    deltas = deltas_of(body)
+    if status == "completed":
+        message = assembler_of(deltas).build_final_message()
+        assert message.tool_calls[0].arguments == {"city": "Paris"}
+        assert message.meta is not None
+        assert message.meta.usage == Usage(1, 2)
+        assert deltas[-1] == Done("tool_calls", raw_finish_reason="completed")
+    else:
+        assert failure(body).error_code is ErrorCode.STREAM_TRUNCATED
+    assert failure({**body, "object": "other"}).error_code is ErrorCode.STREAM_TRUNCATED

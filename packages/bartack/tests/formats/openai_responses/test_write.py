@@ -318,3 +318,14 @@ def test_a_message_is_written_as_the_last_response_of_its_stream() -> None:
     body = ResponsesWriter(created=CREATED, response_id="resp_9").whole_response(assistant("Hi"))
     assert (body["object"], body["id"], body["status"]) == ("response", "resp_9", "completed")
     assert body["output"][0]["content"][0]["text"] == "Hi"
+
+
+def test_a_response_that_is_not_stored_has_the_code_after_which_clients_send_the_history() -> None:
+    failed = Failed(ErrorCode.INVALID_REQUEST, "not found", raw_code="previous_response_not_found")
+    response = ResponsesWriter.error_response(failed)
+    error = response.body["error"]
+    assert (response.status, error["code"], error["param"]) == (
+        400,
+        "previous_response_not_found",
+        "previous_response_id",
+    )

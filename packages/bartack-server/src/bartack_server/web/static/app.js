@@ -24,7 +24,8 @@ class BartackApp extends HTMLElement {
     this.addEventListener("click", (event) => this.#leaveDrawer(event.target));
     window.matchMedia("(max-width: 1180px)").addEventListener("change", () => this.#showDrawers());
     window.matchMedia("(max-width: 860px)").addEventListener("change", () => this.#showDrawers());
-    this.addEventListener("inspect-request", (event) => this.#inspectRequest(event.detail));
+    this.addEventListener("inspect-request", (event) => this.#openInspector().showRequest(event.detail));
+    this.addEventListener("compare-branches", () => this.#openInspector().compare());
     this.addEventListener("delete-session", (event) => this.#delete(event.detail));
     this.addEventListener("toggle-inspector", () => this.#toggleInspector());
     this.addEventListener("listed", () => this.#list.refresh());
@@ -110,9 +111,9 @@ class BartackApp extends HTMLElement {
     this.#showDrawers();
   }
 
-  #inspectRequest(entryId) {
+  #openInspector() {
     if (!this.#inspector) this.#toggleInspector();
-    this.#inspector.showRequest(entryId);
+    return this.#inspector;
   }
 
   /** Delete a session, after some time in which that can be undone. */

@@ -9,8 +9,9 @@ const REST_MS = 5000; // browsers share six connections per server among all tab
 
 /** Follow a session from the entry after this seq. Returns a function that stops following.
  *
- * `on` has entry(entry), answer(changes), connected(bool), gone(error), and replaced() if the session now has fewer
- * entries than were received: the server uses another store, or an older copy. */
+ * `on` has entry(entry), answer(changes), connected(bool, now) with a function that tries again at once, gone(error),
+ * and replaced() if the session now has fewer entries than were received: the server uses another store, or an older
+ * copy. */
 export function follow(id, seq, on) {
   let source = null;
   let timer = null; // set while a reconnect is scheduled or in progress
@@ -44,7 +45,7 @@ export function follow(id, seq, on) {
   }
 
   function lost() {
-    on.connected(false);
+    on.connected(false, now);
     leave(); // EventSource itself stops reconnecting after some errors
     wait();
   }
@@ -56,6 +57,14 @@ export function follow(id, seq, on) {
 
   function wait() {
     timer = setTimeout(again, WAITS_MS[Math.min(failures++, WAITS_MS.length - 1)]);
+  }
+
+  /** Try at once. */
+  function now() {
+    if (timer === null) return;
+    clearTimeout(timer);
+    failures = 0;
+    timer = setTimeout(again);
   }
 
   async function again() {

@@ -1,12 +1,15 @@
 // The inspector: a timeline of the run, the stored entries, the views, the request of a model call, the state tables.
 
 import { get, now, sessionPath } from "./api.js";
+import { Comparison } from "./compare.js";
 import { count, duration, each, h, money, place, s, write } from "./dom.js";
 import { icon } from "./icons.js";
 import { stateDiagram } from "./state-diagram.js";
 import { bars, runs } from "./timeline.js";
 
-const TABS = ["Timeline", "Entries", "Views", "Request", "State"];
+const TABS = ["Timeline", "Compare", "Entries", "Views", "Request", "State"];
+const BRANCHES = 6; // whose runs can be compared
+const IS_BROAD = window.matchMedia("(min-width: 1900px)"); // the timeline and a request stand side by side
 
 class RunInspector extends HTMLElement {
   view = null;
@@ -20,11 +23,18 @@ class RunInspector extends HTMLElement {
     this.setAttribute("aria-label", "Inspector");
     const tabs = TABS.map((name) => h("button", { role: "tab", "data-tab": name, onclick: () => this.#select(name) }, name));
     const list = h("div", { class: "tabs" }, h("div", { role: "tablist", "aria-label": "Inspector", onkeydown: (event) => this.#arrow(event) }, tabs),
-      h("button", { class: "b q ic", "aria-label": "Widen the inspector", title: "Widen", "aria-pressed": "false", onclick: (event) => this.#widen(event.currentTarget) }, icon("expand")),
+      h("button", { class: "b q ic widen", "aria-label": "Widen the inspector", title: "Widen", "aria-pressed": "false", onclick: (event) => this.#widen(event.currentTarget) }, icon("expand")),
       h("button", { class: "b q ic", "aria-label": "Close the inspector", title: "Close", onclick: () => this.dispatchEvent(new CustomEvent("toggle-inspector", { bubbles: true })) }, icon("cross")));
     this.replaceChildren(list, this.#pane);
     this.#select(this.#tab);
+    IS_BROAD.addEventListener("change", this.#redraw);
   }
+
+  disconnectedCallback() {
+    IS_BROAD.removeEventListener("change", this.#redraw);
+  }
+
+  #redraw = () => this.#draw();
 
   changed() {
     const branch = this.view.branch;
@@ -35,7 +45,13 @@ class RunInspector extends HTMLElement {
   /** Show the request that led to this entry. */
   showRequest(entryId) {
     this.#call = entryId;
-    this.#select("Request");
+    if (IS_BROAD.matches && this.#tab === "Timeline") this.#draw();
+    else this.#select("Request");
+  }
+
+  /** Show two branches side by side. */
+  compare() {
+    this.#select("Compare");
   }
 
   #widen(button) {
@@ -65,7 +81,7 @@ class RunInspector extends HTMLElement {
     const branch = this.view.branch;
     this.#drawn = `${this.view.session} ${branch.at(-1)?.id} ${branch.length}`;
     if (!branch.length) return place(this.#pane, [h("p", { class: "hint" }, "Nothing to inspect yet.")]);
-    const load = { Timeline: this.#timeline, Entries: this.#entries, Views: this.#views, Request: this.#request, State: this.#states }[this.#tab];
+    const load = { Timeline: IS_BROAD.matches ? this.#timelineAndRequest : this.#timeline, Compare: this.#compare, Entries: this.#entries, Views: this.#views, Request: this.#request, State: this.#states }[this.#tab];
     const show = await load.call(this, branch).catch((error) => () => [h("p", { class: "bad" }, error.message)]);
     if (turn !== this.#turn) return; // superseded by a newer call
     place(this.#pane, show());
@@ -75,7 +91,29 @@ class RunInspector extends HTMLElement {
     }
   }
 
-  // -- the timeline. Like the other four tabs, it loads its data and returns a function that draws it. Entries are keyed
+  async #timelineAndRequest(branch) {
+    const [timeline, request] = await Promise.all([this.#timeline(branch), this.#request(branch)]);
+    return () => {
+      place(this.#left, timeline());
+      place(this.#right, request());
+      return [this.#halves];
+    };
+  }
+  #left = h("section", { "aria-label": "Timeline" });
+  #right = h("section", { "aria-label": "Request" });
+  #halves = h("div", { class: "halves" }, this.#left, this.#right);
+
+  // -- two runs side by side
+
+  async #compare() {
+    const shown = this.view.branch;
+    const others = this.view.heads.filter((head) => head !== shown.at(-1).id).slice(0, BRANCHES - 1);
+    const pages = await Promise.all(others.map((head) => get(sessionPath(this.view.session, "/entries"), { before: 2 ** 52, limit: 200, head, html: 1 })));
+    return () => this.#comparison.draw([shown, ...pages.map((page) => page.items)]);
+  }
+  #comparison = new Comparison();
+
+  // -- the timeline. Like the other tabs, it loads its data and returns a function that draws it. Entries are keyed
   // by identity, not by id: an entry that was redacted, or belongs to another session, is drawn again.
 
   async #timeline(branch) {
@@ -97,13 +135,15 @@ class RunInspector extends HTMLElement {
       const isLive = this.#bars.isConnected && chosen.at(-1).kind !== "run_ended";
       isLive ? this.#showLanes(chosen) : clearInterval(this.#ticking);
     }, 1000);
-    return [this.#runHead, this.#bars, this.#facts];
+    return [this.#runHead, this.#bars, this.#legend, this.#facts];
   }
   #run = ""; // empty: the latest run
   #chooseRun = h("select", { "aria-label": "Run", onchange: () => { this.#run = this.#chooseRun.value; this.#draw(); } });
   #runHead = h("div", { class: "head-row" }, h("h2", {}, "Timeline"), this.#chooseRun);
   #bars = h("div", { class: "lanes" });
   #facts = h("section", { class: "panel" });
+  #legend = h("p", { class: "key" }, [["before", "until the first token"], ["model", "answer"], ["tool", "tool"], ["wait", "asks you"], ["failed", "failed"]]
+    .map(([kind, text]) => h("span", {}, s("svg", { class: "track", "aria-hidden": "true" }, s("rect", { class: kind, width: 14, height: 8 })), text)));
   #ticking = null;
 
   #showLanes(entries) {
@@ -128,6 +168,7 @@ class RunInspector extends HTMLElement {
         return write(price, money(cost));
       }
       row.className = `lane ${bar.kind}${bar.isOpen ? " live" : ""}`;
+      if (bar.entry) row.setAttribute("aria-pressed", String(IS_BROAD.matches && bar.entry.id === this.#call));
       place(row.firstChild.firstChild, [laneIcon(bar)]);
       middle.replaceChildren(track(bar, total));
       write(time, duration(bar.end - bar.start));

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { each, h, money, place, shortId, write } from "./dom.js";
 import { icon, mark } from "./icons.js";
 import { popButton } from "./popover.js";
-import { pinned, settingsPanel } from "./settings.js";
+import { marked, mayNotify, notify, setMark, settingsPanel } from "./settings.js";
 import "./worker-status.js";
 
 const EVERY_MS = 4000;
@@ -22,6 +22,7 @@ class SessionList extends HTMLElement {
   #sessions = [];
   #hits = new Map(); // session id -> passages
   #hidden = new Set(); // sessions that are about to be deleted
+  #states = null; // session id -> its state at the last look; null before the first one
   #timer = null;
   #chips = h("div", { class: "chips", role: "group", "aria-label": "Filter" });
   #lists = h("div", {});
@@ -40,15 +41,20 @@ class SessionList extends HTMLElement {
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Session list" }, this.#lists, this.#none, this.#more),
       h("footer", {}, h("worker-status", {}), popButton({ class: "b q ic", "aria-label": "Settings", title: "Settings" }, [icon("settings")], () => settingsPanel(), "above")));
     this.refresh();
-    this.#timer = setInterval(() => document.hidden || this.refresh(), EVERY_MS);
+    document.addEventListener("visibilitychange", this.#seen);
+    this.#timer = setInterval(() => (document.hidden && !mayNotify()) || this.refresh(), EVERY_MS);
   }
 
   disconnectedCallback() {
     clearInterval(this.#timer);
+    document.removeEventListener("visibilitychange", this.#seen);
   }
+
+  #seen = () => document.hidden || setMark("unread", this.#current, false);
 
   select(id) {
     this.#current = id;
+    setMark("unread", id, false);
     this.#draw();
   }
 
@@ -79,9 +85,24 @@ class SessionList extends HTMLElement {
       if (!isBeginning) this.#cursor = page.cursor;
       if (!cursor) this.#hits = Map.groupBy(found.items, (hit) => hit.sessionId);
       this.#shown = query;
+      this.#compareStates(page.items);
       this.#draw();
     } catch {
       // the conversation reports a lost connection
+    }
+  }
+
+  /** Tell the user what has changed in sessions that they do not look at. */
+  #compareStates(sessions) {
+    const before = this.#states;
+    this.#states = new Map([...(before ?? []), ...sessions.map((session) => [session.id, session.state])]);
+    for (const { id, state, title } of before ? sessions : []) {
+      const was = before.get(id);
+      if (was === state) continue;
+      if (state === "waiting") notify("An approval waits", title || "Untitled", id);
+      if (state !== "idle" || !["running", "waiting"].includes(was)) continue;
+      notify("A run has ended", title || "Untitled", id);
+      if (document.hidden || id !== this.#current) setMark("unread", id, true);
     }
   }
 
@@ -90,7 +111,7 @@ class SessionList extends HTMLElement {
     this.#drawFilters(sessions);
     const chosen = sessions.filter((session) => !this.#filter || agentOf(session) === this.#filter || session.directory === this.#filter);
     const hasSeveralAgents = new Set(sessions.map(agentOf)).size > 1;
-    const pins = pinned();
+    const [pins, unread] = [marked("pinned"), marked("unread")];
     const groups = new Map(this.#shown ? [[`Found in ${chosen.length} ${chosen.length === 1 ? "session" : "sessions"}`, chosen]] : [["Live", []], ["Pinned", []]]);
     for (const session of this.#shown ? [] : chosen) {
       const isLive = !["idle", "interrupted"].includes(session.state);
@@ -102,7 +123,7 @@ class SessionList extends HTMLElement {
     each(this.#lists, shown, ([name]) => name, ([name]) => h("section", {}, h("h2", {}, h("span", {}, name), h("span", { class: "num" })), h("ul", {})), (section, [name, all]) => {
       write(section.firstChild.lastChild, name === "Live" ? String(all.length) : "");
       each(section.lastChild, all, (session) => session.id, newRow, (item, session) => {
-        this.#fill(item.firstChild, session, hasSeveralAgents, pins);
+        this.#fill(item.firstChild, session, hasSeveralAgents, pins, unread.has(session.id));
         this.#fillHits(item, session);
       });
     });
@@ -122,7 +143,7 @@ class SessionList extends HTMLElement {
       (chip, name) => chip.setAttribute("aria-pressed", String(this.#filter === name)));
   }
 
-  #fill(link, session, hasSeveralAgents, pins) {
+  #fill(link, session, hasSeveralAgents, pins, isUnread) {
     const [tile, title, sign, meta] = link.children;
     const [text, cost] = meta.children;
     const state = WORDS[session.state];
@@ -131,11 +152,13 @@ class SessionList extends HTMLElement {
     const project = session.directory?.split("/").at(-1);
     if (session.id === this.#current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
+    link.classList.toggle("unread", isUnread);
     tile.className = isLive ? "tile live" : "tile";
     write(tile, agentOf(session).slice(0, 1).toUpperCase());
     tile.title = agentOf(session);
     write(title, session.title || `Untitled ${shortId(session.id)}`);
     if (session.state === "waiting") place(sign, sign.querySelector(".pill") ? [...sign.childNodes] : [h("span", { class: "pill ask", title: "Needs approval" }, "?")]);
+    else if (isUnread) place(sign, sign.querySelector(".dot") ? [...sign.childNodes] : [h("span", { class: "dot", role: "img", "aria-label": "Not read yet", title: "Not read yet" })]);
     else place(sign, pins.has(session.id) ? (sign.querySelector(".i") ? [...sign.childNodes] : [icon("pin", "s")]) : []);
     write(text, [state, viewers, hasSeveralAgents && agentOf(session), project].filter(Boolean).join(" · ") || agentOf(session));
     write(cost, money(session.spend?.costUsd));

@@ -8,8 +8,9 @@ import { icon, mark } from "./icons.js";
 import { follow } from "./live.js";
 import { encoded } from "./message-composer.js";
 import { modelOptions } from "./model-picker.js";
+import { newSession } from "./new-session.js";
 import { popButton } from "./popover.js";
-import { notify, pin, pinned } from "./settings.js";
+import { marked, setMark } from "./settings.js";
 import { brief, download, fileList } from "./tool-card.js";
 
 const PAGE = 200;
@@ -23,6 +24,8 @@ class SessionView extends HTMLElement {
   #details = {};
   #state = "idle";
   #models = [];
+  #agent = ""; // of a new session, if it is not the first
+  #setupModel = null;
   #close = null;
   #refreshing = null;
   #shown = new Map();
@@ -72,6 +75,7 @@ class SessionView extends HTMLElement {
       this.#banner, this.#interrupted, this.#allowed, this.#talk, this.#composer);
     this.replaceChildren(main);
     model.append(this.#composer.modelButton(""));
+    this.#setupModel = this.#composer.modelButton("start");
     this.#ticking = setInterval(() => this.#tick(), 1000);
     this.addEventListener("submit-message", (event) => this.#send(event.detail));
     this.addEventListener("stop", () => this.stop());
@@ -98,6 +102,11 @@ class SessionView extends HTMLElement {
 
   get session() {
     return this.#id;
+  }
+
+  /** The last entry of each branch, the newest first. */
+  get heads() {
+    return (this.#details.heads ?? []).toReversed();
   }
 
   /** Show a session; the empty id is a new one. */
@@ -137,7 +146,8 @@ class SessionView extends HTMLElement {
       document.title = "Bartack";
       const agents = await get("agents").catch(() => ({ items: [] }));
       if (turn !== this.#turn) return;
-      this.#list.replaceChildren(hello(agents.items));
+      this.#agent = "";
+      this.#list.replaceChildren(newSession(agents.items, this.#setupModel, (agent) => this.#chooseAgent(agent)));
       this.#composer.state("idle");
       this.#composer.details({ model: this.#models[0] }, this.#models);
       this.#composer.focus();
@@ -163,6 +173,16 @@ class SessionView extends HTMLElement {
     }
   }
 
+  /** Choose the agent of a new session, and with it the models. */
+  async #chooseAgent(agent) {
+    const turn = this.#turn;
+    this.#agent = agent;
+    const models = await get("models", { agent }).catch(() => null);
+    if (turn !== this.#turn || !models || agent !== this.#agent) return;
+    this.#models = models.items.map((model) => model.name);
+    this.#composer.details({ model: this.#models[0] }, this.#models);
+  }
+
   #follow(seq) {
     this.#close = follow(this.#id, seq, {
       entry: (entry) => {
@@ -177,8 +197,8 @@ class SessionView extends HTMLElement {
       },
       answer: (changes) => this.#head || this.#grow(changes),
       replaced: () => this.open(this.#id),
-      connected: (is) => {
-        this.#say(is ? "" : "Connection lost. Trying again; the run continues on the server.");
+      connected: (is, again) => {
+        this.#say(is ? "" : "Connection lost. Runs continue on the server, and what you write stays here.", is ? null : ["Try now", again], "offline");
         if (is) this.#composer.failed("");
       },
       gone: (error) => {
@@ -194,10 +214,10 @@ class SessionView extends HTMLElement {
     this.#say(isMissing ? "This session no longer exists, or is not yours." : error.message);
   }
 
-  #say(text, action = null) {
+  #say(text, action = null, sign = action ? "fork" : "offline") {
     if (text && !this.#banner.hidden && this.#banner.textContent.startsWith(text)) return;
     this.#banner.hidden = !text;
-    this.#banner.replaceChildren(icon(action ? "fork" : "offline"), h("span", {}, text), action ? h("button", { class: "b sm", onclick: action[1] }, action[0]) : "");
+    this.#banner.replaceChildren(icon(sign), h("span", {}, text), action ? h("button", { class: "b sm", onclick: action[1] }, action[0]) : "");
   }
 
   /** Reload the details once per burst of entries. */
@@ -266,9 +286,9 @@ class SessionView extends HTMLElement {
     if (!id) return [h("h2", {}, "Nothing to do with a session that has not begun.")];
     const option = (name, text, act, kind = "") => h("button", { type: "button", class: `opt ${kind}`, onclick: () => { close(); act(); } }, icon(name), h("span", {}, text));
     const link = (text, format) => h("a", { class: "opt", href: address(sessionPath(id, "/export"), { format, head: this.#head }).href, download: "", onclick: () => setTimeout(close) }, icon("download"), h("span", {}, text));
-    const isPinned = pinned().has(id);
+    const isPinned = marked("pinned").has(id);
     return [
-      option("pin", isPinned ? "Unpin" : "Pin", () => { pin(id, !isPinned); this.#emit("listed"); }),
+      option("pin", isPinned ? "Unpin" : "Pin", () => { setMark("pinned", id, !isPinned); this.#emit("listed"); }),
       option("pencil", "Rename", () => this.#rename()),
       link("Export as a page", "html"), link("Export as JSON", "json"),
       h("hr", {}), option("trash", "Delete", () => this.dispatchEvent(new CustomEvent("delete-session", { bubbles: true, detail: id })), "bad"),
@@ -308,11 +328,7 @@ class SessionView extends HTMLElement {
 
   #showState() {
     const state = this.#runState();
-    if (state !== this.#state) {
-      this.#emit("listed");
-      if (state === "waiting") notify("An approval waits", this.#titleText.textContent);
-      else if (state === "idle" && this.#state === "running") notify("The run has ended", this.#titleText.textContent);
-    }
+    if (state !== this.#state) this.#emit("listed");
     this.#state = state;
     this.#composer.state(state);
     if (this.#sending) return;
@@ -341,7 +357,7 @@ class SessionView extends HTMLElement {
       ...asks.map((item) => ({ key: item.key, icon: "ask", isAsked: true, text: `Asks you: ${item.name} ${brief(item)}`, when: "", show: () => this.#shown.get(item.key)?.scrollIntoView({ block: "center" }) })),
       ...all.filter((item) => item.queued).map((item) => {
         const withdraw = () => this.#act({ type: "redact", entryId: item.entry.id });
-        return { key: item.key, icon: item.queued, text: item.text || item.files.map((file) => file.name).join(", "), when: item.queued === "steer" ? "at the next step" : "after this run", withdraw,
+        return { key: item.key, icon: item.queued, text: item.text || item.files.map((file) => file.name).join(", "), when: this.#state === "idle" ? "with the next run" : item.queued === "steer" ? "at the next step" : "after this run", withdraw,
           edit: () => withdraw().then(() => this.#composer.edit(item.text)) };
       }),
     ]);
@@ -448,7 +464,8 @@ class SessionView extends HTMLElement {
     const step = (name, label, by) => h("button", { type: "button", class: "b q sm ic", "aria-label": label, "data-step": String(by), "aria-disabled": String(!heads[index + by]), onclick: go(by) }, icon(name, "s"));
     if (element.dataset.place === `${index} ${heads.join()}`) return;
     element.dataset.place = `${index} ${heads.join()}`;
-    element.replaceChildren(step("left", "Previous branch", -1), h("span", { class: "num" }, `${index + 1} / ${heads.length}`), step("right", "Next branch", 1));
+    element.replaceChildren(step("left", "Previous branch", -1), h("span", { class: "num" }, `${index + 1} / ${heads.length}`), step("right", "Next branch", 1),
+      action("columns", "Compare branches", () => this.#emit("compare-branches")));
   }
 
   /** Whether a run began with this message. A message that joined a live run was queued earlier on the same
@@ -557,7 +574,8 @@ class SessionView extends HTMLElement {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
         const id = this.#id || (await get("me")).prefix + randomId(); // created together with the run
         const chosen = model && ((isNew && model !== this.#models[0]) || isAgain) ? { model } : {};
-        const body = { text, attachments, ...chosen, ...(from ? { head: from } : {}) };
+        const agent = isNew && this.#agent ? { agent: this.#agent } : {};
+        const body = { text, attachments, ...agent, ...chosen, ...(from ? { head: from } : {}) };
         const start = (more) => post(sessionPath(id, "/runs"), { ...body, ...more });
         await start({}).catch(async (error) => {
           if (error.code === "not_adopted" && (await confirmsAdoption(id))) return start({ adopt: true });
@@ -661,14 +679,6 @@ function keepingPlace(element, move) {
 
 function retryTitle({ times, reason }) {
   return `Retried ${times === 1 ? "once" : `${times} times`}: ${reason}`;
-}
-
-function hello(agents) {
-  const [agent] = agents;
-  const rows = agent ? [["Agent", agent.name], ["Model", h("code", {}, agent.model)], ["Tools", String(agent.tools)]] : [];
-  return h("div", { class: "hello" }, h("h1", {}, "What should be done?"),
-    h("p", {}, "Write a message to start a session. Everything is stored as it happens: you can stop, branch, change the model or close this window at any time."),
-    rows.length ? h("dl", { class: "setup" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))) : "");
 }
 
 function thinkingTitle(item) {

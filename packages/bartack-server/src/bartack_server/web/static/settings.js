@@ -18,22 +18,33 @@ export function set(name, value) {
   }
 }
 
-export function pinned() {
-  return new Set(JSON.parse(setting("pinned") || "[]"));
+/** The ids of the sessions with this mark: "pinned" or "unread". */
+export function marked(name) {
+  return new Set(JSON.parse(setting(name) || "[]"));
 }
 
-export function pin(id, is) {
-  const ids = pinned();
+export function setMark(name, id, is) {
+  const ids = marked(name);
+  if (ids.has(id) === is) return;
   if (is) ids.add(id);
   else ids.delete(id);
-  set("pinned", ids.size ? JSON.stringify([...ids]) : "");
+  set(name, ids.size ? JSON.stringify([...ids]) : "");
 }
 
-/** Tell the user that something waits, if they asked for it and do not look at the page. */
-export function notify(title, text) {
-  if (document.hidden && setting("notify") && window.Notification?.permission === "granted") {
-    new Notification(title, { body: text, tag: "bartack" });
-  }
+/** Whether the user asked to be told what happens while they do not look at the page. */
+export function mayNotify() {
+  return Boolean(setting("notify")) && window.Notification?.permission === "granted";
+}
+
+/** Tell the user that something happened in a session. A click shows it. */
+export function notify(title, text, id) {
+  if (!document.hidden || !mayNotify()) return;
+  const notification = new Notification(title, { body: text, tag: `bartack ${id}` });
+  notification.onclick = () => {
+    window.focus();
+    location.hash = `session=${encodeURIComponent(id)}`;
+    notification.close();
+  };
 }
 
 function choice(name, label, values) {

@@ -300,18 +300,19 @@ function since(time) {
 /** What the call would do, in full, as rows of text: the diff of its preview, the exact command, or the text of the
  * question, in which the model cannot imitate a line of ours. */
 function questionRows({ question: { arguments: given, preview: shown }, text }) {
-  if (shown?.kind === "file_change" && Array.isArray(shown.diff) && isAbout(given, ["path", "text", "old", "new", "everywhere"])) {
+  if (shown?.kind === "file_change" && Array.isArray(shown.diff) && isAbout(given, ["path", "text", "old", "new", "everywhere", "edits"])) {
     const state = shown.before === "absent" ? "new file" : shown.note ?? (shown.diff.length ? "" : "no change");
     return [row(`${shown.path.replaceAll("\n", "\\n")}${state ? `  ${state}` : ""}`, "hint"), ...shown.diff.map(diffRow)];
   }
-  if (shown?.kind === "command" && typeof given.command === "string" && isAbout(given, ["command", "directory"])) {
+  const isCommand = shown?.kind === "command" && shown.runtime && isAbout(shown, ["kind", "command", "directory", "runtime", "sandbox"]);
+  if (isCommand && typeof given.command === "string" && isAbout(given, ["command", "directory"])) {
     const lines = given.command.split("\n").map((line, at) => row(`${at ? "  " : "$ "}${line}`));
-    return [...lines, row(`in ${shown.directory.replaceAll("\n", "\\n")} (${shown.runtime?.name ?? "unknown runtime"})`, "hint")];
+    return [...lines, row(`in ${shown.directory.replaceAll("\n", "\\n")} (${shown.runtime.name})${shown.sandbox ? `, in the sandbox (${shown.sandbox})` : ""}`, "hint")];
   }
   return text.split("\n").slice(1).map((line) => row(line)); // the card has the first line
 }
 
-/** Whether there are no arguments but these. */
+/** Whether an object has no keys but these. */
 function isAbout(given, names) {
   return Object.keys(given).every((name) => names.includes(name));
 }

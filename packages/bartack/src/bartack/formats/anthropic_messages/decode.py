@@ -1,7 +1,8 @@
 """Anthropic's Messages stream to deltas. Vertex AI sends the same events, and Bedrock wraps them (`bedrock_invoke`).
 
 A message is a list of blocks. Each block is a `content_block_start`, its deltas and a `content_block_stop`, all with
-one `index`. `message_delta` has the stop reason and the usage; `message_stop` is the terminal signal.
+one `index`. `message_delta` has the stop reason and the usage; `message_stop` is the terminal signal. A response that
+was not streamed is one event of type `message`, with whole blocks.
 
 How blocks become parts (the cases named here are in recordings/anthropic-messages):
 - `text` and `thinking` are emitted as they arrive. What applies to a whole block (signature, citations) is collected
@@ -41,6 +42,7 @@ from bartack.formats.body_values import parsed_object, text_of
 from bartack.formats.decoder import Decoder, event_type, joined_pieces
 from bartack.formats.framing import Frame
 from bartack.nouns.deltas import FinishReason
+from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import ToolContent
 
@@ -350,6 +352,19 @@ class AnthropicMessages(Decoder):
                 self._stop(index)
         self._read_outcome(message.stop_reason, message.container, message.usage)
 
+    def _read_whole(self, event: AnthropicEvent, frame: Frame) -> None:
+        """Read a response that was not streamed."""
+        if self.out.started:
+            return
+        try:
+            message = msgspec.convert(self.plain_json(frame), MessageBody)
+        except ValueError as error:
+            self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {self.format} message: {error}")
+            return
+        self._read_message_start(AnthropicEvent(message=message), frame)
+        if self.out.finish_reason is not None:  # else the end of the bytes is an error
+            self._read_message_stop(event, frame)
+
     def _read_message_delta(self, event: AnthropicEvent, frame: Frame) -> None:
         delta = event.delta or BlockDelta()
         self._read_outcome(delta.stop_reason, delta.container, event.usage)
@@ -430,4 +445,5 @@ _EVENTS: dict[str, Callable[[AnthropicMessages, AnthropicEvent, Frame], None]] =
     "message_stop": AnthropicMessages._read_message_stop,
     "error": AnthropicMessages._read_error,
     "ping": AnthropicMessages._skip,
+    "message": AnthropicMessages._read_whole,
 }

@@ -12,7 +12,7 @@ from bartack.formats.body_values import bytes_at, object_at, text_at
 from bartack.formats.extra_fields import labelled
 from bartack.formats.gemini import URL_SAFE, media_tool
 from bartack.formats.gemini_generate.chunks import CALL_RESULTS, GeminiKeys, is_failure, readable_result
-from bartack.formats.gemini_generate.settings import items_at, read_choice, read_settings, read_tools
+from bartack.formats.gemini_generate.settings import fields_at, items_at, read_choice, read_settings, read_tools
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
@@ -48,7 +48,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
 
     Raises `PartValidationError` if it is not a body of this format.
     """
-    body = _camel_keys(object_at(body, "$"))
+    body = fields_at(_camel_keys(body), "$")
     model_id = model_id or str(body.pop("model", "")).removeprefix("models/")
     history = _History(provider, model_id)
     history.read_system(body.pop("systemInstruction", None))
@@ -82,7 +82,7 @@ class _History:
 
     def read_system(self, instruction: Any) -> None:
         path = "$.systemInstruction"
-        parts = [] if instruction is None else items_at(object_at(instruction, path).get("parts", []), f"{path}.parts")
+        parts = [] if instruction is None else items_at(fields_at(instruction, path).get("parts", []), f"{path}.parts")
         texts = [
             text_at(object_at(part, f"{path}.parts[{index}]").get("text"), f"{path}.parts[{index}].text")
             for index, part in enumerate(parts)
@@ -90,7 +90,7 @@ class _History:
         self._add("system", [Text(text) for text in texts])
 
     def read_content(self, path: str, value: Any) -> None:
-        content = object_at(value, path)
+        content = fields_at(value, path)
         role = content.get("role", "user")
         parts = [
             (f"{path}.parts[{index}]", object_at(part, f"{path}.parts[{index}]"))

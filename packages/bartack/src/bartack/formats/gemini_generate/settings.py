@@ -12,7 +12,16 @@ from bartack.formats.request_facts import refuse_several_answers
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.parts import Continuation
 
-__all__ = ["function_calling", "generation_config", "items_at", "read_choice", "read_settings", "read_tools", "tools"]
+__all__ = [
+    "fields_at",
+    "function_calling",
+    "generation_config",
+    "items_at",
+    "read_choice",
+    "read_settings",
+    "read_tools",
+    "tools",
+]
 
 Json = dict[str, Any]
 
@@ -102,12 +111,17 @@ def items_at(value: Any, path: str) -> list[Any]:
     return [value] if isinstance(value, dict) else list_at(value, path)
 
 
+def fields_at(value: Any, path: str) -> Json:
+    """The fields that an object has; null is the absence of a field. Raises `PartValidationError` for anything else."""
+    return {key: field for key, field in object_at(value, path).items() if field is not None}
+
+
 def read_tools(entries: Any, provider: str, model_id: str) -> tuple[ToolSpec, ...]:
     """The functions, and Google's own tools as they were declared."""
     specs: list[ToolSpec] = []
     for index, entry in enumerate(items_at(entries, "$.tools")):
         path = f"$.tools[{index}]"
-        for key, value in object_at(entry, path).items():
+        for key, value in fields_at(entry, path).items():
             if key == "functionDeclarations":
                 for number, declaration in enumerate(items_at(value, f"{path}.{key}")):
                     specs.append(_read_function(f"{path}.{key}[{number}]", declaration))
@@ -117,7 +131,7 @@ def read_tools(entries: Any, provider: str, model_id: str) -> tuple[ToolSpec, ..
 
 
 def _read_function(path: str, declaration: Any) -> ToolSpec:
-    remaining = dict(object_at(declaration, path))
+    remaining = fields_at(declaration, path)
     name = text_at(remaining.pop("name", None), f"{path}.name")
     older = _json_schema(remaining.pop("parameters", {}))
     schema = object_at(remaining.pop("parametersJsonSchema", older), f"{path}.parameters")

@@ -151,6 +151,7 @@ class OpenAIChat(Decoder):
             or delta.annotations is not None
             or delta.images is not None
             or delta.audio is not None
+            or delta.extra_content is not None
         ):
             self._read_rest(delta, frame)
 
@@ -168,10 +169,13 @@ class OpenAIChat(Decoder):
             self._read_image(image)
         if isinstance(delta.audio, dict):
             self._read_audio(delta.audio, frame)
+        if isinstance(delta.extra_content, dict) and self._pending.can_keep(delta.extra_content):
+            self._pending.hold(len(frame.data))
+            self._notes.setdefault(ChatKeys.MESSAGE, {}).setdefault("extra_content", {}).update(delta.extra_content)
 
     def _read_message(self, message: Any, chunk: ChatChunk, frame: Frame) -> None:
         """Read an answer that was not streamed. Beside deltas, the message only repeats them."""
-        if chunk.object == "chat.completion" and not self._has_content:
+        if chunk.object in ("chat.completion", None) and not self._has_content:  # Z.ai does not name the object
             try:
                 self._read_delta(msgspec.convert(message, ChatDelta), frame)
             except ValueError as error:

@@ -103,6 +103,8 @@ class ChatDelta(Struct, gc=False):
     annotations: list[Any] | None = None
     images: list[Any] | None = None  # OpenRouter; not recorded
     audio: Any = None
+    # Gemini's signature of an answer without calls: openai-compat-chat-requests/pydantic-ai--*-without_id--1-4a06fd.
+    extra_content: Any = None
 
 
 class ChatChoice(Struct, gc=False):

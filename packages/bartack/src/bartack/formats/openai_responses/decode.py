@@ -2,7 +2,7 @@
 
 Servers differ in what they send: every delta, only `.done` events, only finished items, or only the finished response.
 Each later and more complete version of an item adds what is new in it, so nothing is lost or repeated, whatever a
-server omits. Case names are folders in recordings/.
+server omits. A response that was not streamed is read like the last event. Case names are folders in recordings/.
 
 An item is found by its id; by `output_index` where its events have different ids (GitHub Copilot,
 openai-responses/ai--github-copilot-id-rotation.1--0-17444d); and otherwise as the latest of its kind. Several items may
@@ -45,6 +45,8 @@ _HAS_NAME = frozenset({"function_call", "custom_tool_call", "mcp_call"})
 
 # Items are identified by these fields.
 _TEXT_FIELDS = ("type", "id", "call_id", "name", "status")
+
+_TERMINAL = frozenset(f"response.{status}" for status in ("completed", "incomplete", "failed", "cancelled"))
 
 _ITEM_BYTES = 1000  # what an item takes besides its content, roughly
 
@@ -97,6 +99,8 @@ class OpenAIResponses(Decoder):
             self._read_response(event.response)
         elif not kind and (event.error is not None or event.message is not None):
             self._read_error(event)
+        elif not kind:
+            self._read_whole_response(frame)
 
     def read_unparsed(self, frame: Frame) -> bool:
         # OpenRouter sends it as in the chat format: openai-compat-responses/*_raw_cot_stream_openrouter--0-f0afdb.
@@ -329,6 +333,13 @@ class OpenAIResponses(Decoder):
             self._report(response.error if isinstance(response.error, dict) else {"message": response.error})
         else:
             self._finish(response, status, word)
+
+    def _read_whole_response(self, frame: Frame) -> None:
+        """Read a response that was not streamed: it is that of the last event, by itself."""
+        response = msgspec.convert(self.plain_json(frame), Response)
+        event = ResponsesEvent(f"response.{response.status}", response=response)
+        if response.object == "response" and event.type in _TERMINAL:  # not one that is still in progress
+            self._read_terminal(event)
 
     def _finish(self, response: Response, status: str, word: str) -> None:
         details = response.incomplete_details

@@ -10,8 +10,9 @@ Key = str | int | None
 
 
 class Response(msgspec.Struct, gc=False):
-    """The response object in the events that begin and end a stream."""
+    """The response object in the events that begin and end a stream, or by itself if it was not streamed."""
 
+    object: Any = None
     id: Any = None
     model: Any = None
     status: Any = None

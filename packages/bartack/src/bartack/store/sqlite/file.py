@@ -35,6 +35,7 @@ __all__ = [
     "connect_read_only",
     "create_file",
     "is_up_to_date",
+    "set_synchronous",
     "wait_while_busy",
 ]
 
@@ -157,7 +158,7 @@ def connect(path: Path, *, synchronous: Synchronous, wait_s: float, vfs: str | N
     try:
         _make_safe(connection, path, wait_s)
         _set(connection, path, "journal_mode", "WAL", "wal")
-        _set(connection, path, "synchronous", synchronous, {"FULL": 2, "NORMAL": 1}[synchronous])
+        set_synchronous(connection, path, synchronous)
         _set(connection, path, "fullfsync", "ON", 1)  # a plain fsync does not reach the disk on macOS
         _set(connection, path, "foreign_keys", "ON", 1)
         connection.pragma("schema_version")  # the first read in this mode opens the write-ahead log
@@ -165,6 +166,11 @@ def connect(path: Path, *, synchronous: Synchronous, wait_s: float, vfs: str | N
         connection.close()
         raise
     return connection
+
+
+def set_synchronous(connection: apsw.Connection, path: Path, level: Synchronous) -> None:
+    """Whether each commit waits for the disk (FULL) or not; raises `apsw.Error` and `StoreError`."""
+    _set(connection, path, "synchronous", level, {"FULL": 2, "NORMAL": 1}[level])
 
 
 def connect_read_only(path: Path, *, wait_s: float) -> apsw.Connection:

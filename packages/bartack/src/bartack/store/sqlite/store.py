@@ -75,7 +75,14 @@ class SqliteStore(TableStore):
             else:
                 make_folder(path.parent)
                 refuse_network(path, path.parent)
-                self._writer = Writer(path, self._connect, wait_s=wait_s, limit=self.group_limit, guarded=self.guarded)
+                self._writer = Writer(
+                    path,
+                    self._connect,
+                    synchronous=synchronous,
+                    wait_s=wait_s,
+                    limit=self.group_limit,
+                    guarded=self.guarded,
+                )
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="bartack-sqlite-reader")
 
     @classmethod
@@ -155,9 +162,15 @@ class SqliteStore(TableStore):
         return connection
 
     def _write(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
+        return self._open_writer().run(work, is_long=is_long)
+
+    def _write_lease(self, work: Callable[[Tables], T]) -> Awaitable[T]:
+        return self._open_writer().run(work, must_sync=False)
+
+    def _open_writer(self) -> Writer:
         if self._writer is None:
             raise StoreError(f"{self.path} was opened read-only.")
-        return self._writer.run(work, is_long=is_long)
+        return self._writer
 
     async def inspect(self, session_id: str | None = None, *, repair: bool = False) -> Inspection:
         """As in every store. With `repair`, a database that was rolled back is accepted as it is."""
@@ -181,9 +194,7 @@ class SqliteStore(TableStore):
     async def erase_deleted(self) -> None:
         """Rewrite the file without the remains of what was deleted. This takes as long as the store is large."""
         self.check_usable()
-        if self._writer is None:
-            raise StoreError(f"{self.path} was opened read-only.")
-        await self._writer.rewrite()
+        await self._open_writer().rewrite()
 
     async def backup(self, target: Path, report: Report = ignore_progress) -> None:
         """Copy the store to a new file, as it is at one moment, without blocking appends; raises `StoreError`.

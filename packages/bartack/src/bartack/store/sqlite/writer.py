@@ -24,9 +24,11 @@ from bartack.store.files import Guard, WriteLock
 from bartack.store.sqlite.file import (
     ContentWatch,
     FileIdentity,
+    Synchronous,
     as_store_error,
     create_file,
     is_up_to_date,
+    set_synchronous,
     wait_while_busy,
 )
 from bartack.store.sqlite.schema import migrate, version_of
@@ -43,11 +45,20 @@ class Writer:
     """The writing half of a store. Creates the database if needed; raises `StoreError`."""
 
     def __init__(
-        self, path: Path, connect: Callable[[], apsw.Connection], *, wait_s: float, limit: int, guarded: bool
+        self,
+        path: Path,
+        connect: Callable[[], apsw.Connection],
+        *,
+        synchronous: Synchronous,
+        wait_s: float,
+        limit: int,
+        guarded: bool,
     ) -> None:
         self._path = path
         self._connect = connect
         self._wait_s = wait_s
+        self._synchronous: Synchronous = synchronous
+        self._level: Synchronous = synchronous  # that of the connection now
         self._is_suspect = False  # the disk failed, and the file has not been verified since
         with as_store_error(path), ExitStack() as undo:
             is_new = not is_up_to_date(path, wait_s)
@@ -112,9 +123,10 @@ class Writer:
         if self._guard is not None:
             self._files.check()
 
-    def run(self, work: Callable[[Tables], T], *, is_long: bool = False) -> Awaitable[T]:
+    def run(self, work: Callable[[Tables], T], *, is_long: bool = False, must_sync: bool = True) -> Awaitable[T]:
         """The result of `work`, once committed. SQLite times out after `wait_s`; past twice that, the disk hangs."""
-        return self._thread.submit(lambda: work(self._tables), inf if is_long else 2 * self._wait_s + 1)
+        wait_s = inf if is_long else 2 * self._wait_s + 1
+        return self._thread.submit(lambda: work(self._tables), wait_s, must_sync=must_sync)
 
     async def close(self, close_readers: Callable[[], None]) -> None:
         """Finish pending work, and close the readers and then the connection."""
@@ -150,6 +162,8 @@ class Writer:
                 )
             connection = self._tables.connection
             self._check_content()
+            must_sync = any(job.must_sync for job in jobs)
+            self._set_level(self._synchronous if must_sync else "NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             changes = connection.total_changes()
             try:
@@ -164,7 +178,7 @@ class Writer:
                 counted = None if connection.total_changes() == changes else count_commit(connection)
                 connection.execute("COMMIT")
                 self._check_content()
-                if counted is not None:
+                if counted is not None and must_sync:  # otherwise the note would lead after a power loss
                     self._witness.write(*counted)
             except BaseException:
                 self._is_suspect = True
@@ -180,6 +194,13 @@ class Writer:
                 self._tables.dropped = False
                 connection.pragma("secure_delete", "OFF")
                 self._empty_log()
+
+    def _set_level(self, level: Synchronous) -> None:
+        """Whether commits wait for the disk. SQLite syncs the write-ahead log as a whole: what is not synced with its
+        own commit is synced with the next one that is."""
+        if level != self._level:
+            set_synchronous(self._tables.connection, self._path, level)
+            self._level = level
 
     def _run_all(self, jobs: Sequence[WriteJob]) -> bool:
         """Run the jobs; False if one failed after it had written something."""
@@ -206,6 +227,7 @@ class Writer:
         self.check_files()
         self._tables.connection.close()
         self._tables = SqliteTables(self._connect())
+        self._level = self._synchronous
         self._files.connected()
         self._empty_log()
         self._is_suspect = False
