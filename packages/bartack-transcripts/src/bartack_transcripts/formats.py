@@ -20,6 +20,8 @@ from typing import NamedTuple
 from bartack_transcripts.ai_sdk import AI_SDK_WRITER, looks_like_ai_sdk, read_ai_sdk
 from bartack_transcripts.atif import ATIF_WRITER, looks_like_atif, read_atif
 from bartack_transcripts.chat_jsonl import CHAT_WRITER, looks_like_chat, read_chat
+from bartack_transcripts.chatgpt import looks_like_chatgpt, read_chatgpt
+from bartack_transcripts.claude_ai import looks_like_claude_ai, read_claude_ai
 from bartack_transcripts.claude_code import (
     CLAUDE_CODE_WRITER,
     KODE_WRITER,
@@ -28,7 +30,17 @@ from bartack_transcripts.claude_code import (
     read_claude_code,
     read_kode,
 )
+from bartack_transcripts.cline import (
+    HISTORY,
+    looks_like_cline,
+    looks_like_kilo,
+    looks_like_roo,
+    read_cline,
+    read_kilo,
+    read_roo,
+)
 from bartack_transcripts.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
+from bartack_transcripts.copilot import looks_like_copilot, read_copilot
 from bartack_transcripts.entries import SOURCE, entries_of, record_of, source_files, source_records
 from bartack_transcripts.gemini import GEMINI_WRITER, looks_like_gemini, outer_of, read_gemini
 from bartack_transcripts.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
@@ -109,6 +121,15 @@ class TranscriptFormat(NamedTuple):
     copies_forks: bool = False  # whether a fork has the records of its origin, and need not name it
 
 
+_TASKS = (TranscriptPlace("tasks", f"*/{HISTORY}"),)
+
+
+def _extension_homes(id: str) -> tuple[str, ...]:
+    """Where VS Code keeps the files of an extension: on Linux, on a remote machine, and on macOS."""
+    folders = ("~/.config/Code", "~/.vscode-server/data", "~/Library/Application Support/Code")
+    return tuple(f"{folder}/User/globalStorage/{id}" for folder in folders)
+
+
 _CLAUDE_CODE_PLACES = (
     TranscriptPlace("projects/*", "*.jsonl"),
     TranscriptPlace("projects/*", "*/subagents/agent-*.jsonl"),
@@ -185,6 +206,14 @@ FORMATS: dict[str, TranscriptFormat] = {
             PI_WRITER,
         ),
         TranscriptFormat(
+            "copilot",
+            "Copilot CLI",
+            ("~/.copilot",),
+            (TranscriptPlace("session-state", "*/events.jsonl"), TranscriptPlace("session-state", "*.jsonl")),
+            looks_like_copilot,
+            read_copilot,
+        ),
+        TranscriptFormat(
             "opencode",
             "opencode",
             ("$XDG_DATA_HOME/opencode", "~/.local/share/opencode"),
@@ -211,7 +240,18 @@ FORMATS: dict[str, TranscriptFormat] = {
             read_llm,
             tables=LLM_TABLES,
         ),
-        # Messages of libraries, which have no place of their own.
+        TranscriptFormat(
+            "cline", "Cline", _extension_homes("saoudrizwan.claude-dev"), _TASKS, looks_like_cline, read_cline
+        ),
+        TranscriptFormat(
+            "roo", "Roo Code", _extension_homes("rooveterinaryinc.roo-cline"), _TASKS, looks_like_roo, read_roo
+        ),
+        TranscriptFormat(
+            "kilo", "Kilo Code", _extension_homes("kilocode.kilo-code"), _TASKS, looks_like_kilo, read_kilo
+        ),
+        # Data exports and messages of libraries, which have no place of their own.
+        TranscriptFormat("chatgpt", "ChatGPT export", (), (), looks_like_chatgpt, read_chatgpt),
+        TranscriptFormat("claude-ai", "Claude.ai export", (), (), looks_like_claude_ai, read_claude_ai),
         TranscriptFormat(
             "pydantic-ai", "pydantic-ai", (), (), looks_like_pydantic_ai, read_pydantic_ai, PYDANTIC_WRITER
         ),

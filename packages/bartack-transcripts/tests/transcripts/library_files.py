@@ -156,3 +156,21 @@ ai_sdk = _list_of(
         st.lists(_ui_part, max_size=4) | values,
     )
 )
+
+# -- the Messages API, as Cline stores it
+
+_block = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text}, words),
+    st.builds(lambda text: {"type": "thinking", "thinking": text, "signature": "s"}, words),
+    st.builds(lambda id, args: {"type": "tool_use", "id": id, "name": "f", "input": args}, _ids, values),
+    st.builds(lambda id, text: {"type": "tool_result", "tool_use_id": id, "content": text}, _ids, words),
+    values,
+)
+anthropic = _list_of(
+    st.builds(
+        lambda role, content, time: {"role": role, "content": content, "ts": time},
+        st.sampled_from(["user", "assistant"]) | words,
+        words | st.lists(_block, max_size=3) | values,
+        scalars,
+    )
+)

@@ -20,6 +20,7 @@ from bartack_transcripts.formats import FORMATS, Files, Transcript, TranscriptFo
 from tests.transcripts import (
     claude_code_files,
     codex_files,
+    copilot_files,
     gemini_files,
     library_files,
     pi_files,
@@ -37,13 +38,15 @@ GENERATED: dict[str, st.SearchStrategy[bytes]] = {
     "pi": pi_files.files,
     "gemini": gemini_files.files,
     "qwen": qwen_files.files,
+    "copilot": copilot_files.files,
     "chat-jsonl": library_files.chats,
     "pydantic-ai": library_files.pydantic_ai,
     "langchain": library_files.langchain,
     "ai-sdk": library_files.ai_sdk,
+    "cline": library_files.anthropic,  # Roo Code and Kilo Code have the same reader
 }
 LINE_FORMATS = sorted(GENERATED)
-LISTS = ("pydantic-ai", "langchain", "ai-sdk")  # files that are one list
+LISTS = ("pydantic-ai", "langchain", "ai-sdk", "cline")  # files that are one list
 
 
 def file_of(name: str) -> str:

@@ -558,10 +558,6 @@ def test_folders_can_be_named_and_other_files_in_them_do_not_matter(home: Path, 
 
 
 OTHER_PROGRAMS: dict[str, list[dict[str, Any]]] = {
-    "copilot": [
-        {"type": "session.start", "data": {"sessionId": "s", "version": 1}, "id": "1", "parentId": None},
-        {"type": "user.message", "data": {"content": "hi"}, "id": "2", "parentId": "1"},
-    ],
     "grok": [{"type": "user", "content": "hi", "sessionId": "s"}, {"type": "assistant", "content": "hello"}],
     "kimi": [
         {"type": "metadata", "protocol_version": "1.1", "sessionId": "s"},
