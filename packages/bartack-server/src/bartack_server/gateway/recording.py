@@ -56,12 +56,12 @@ class _Places:
         self._chains: dict[str, str] = {}  # entry id -> the chain digest up to it
         self.root_id = ""
         self.first_digest = ""
-        self._last_seq = 0
+        self.last_seq = 0
         self.lock = asyncio.Lock()  # simultaneous requests of one conversation store its history once
 
     async def update(self, store: SessionStore, session_id: str) -> None:
         """Add the entries that are new."""
-        for entry in await store.entries(session_id, self._last_seq):
+        for entry in await store.entries(session_id, self.last_seq):
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
@@ -73,7 +73,7 @@ class _Places:
             self.entry_ids.setdefault(chain, entry.id)
         self.root_id = self.root_id or entry.id
         self._chains[entry.id] = chain
-        self._last_seq = entry.seq
+        self.last_seq = entry.seq
 
 
 class StoredResponse(NamedTuple):
@@ -152,6 +152,7 @@ class ConversationRecord:
         self._key = key
         self._request = request
         self._beginning: asyncio.Task[str] | None = None  # stores the history, and returns the id of its last entry
+        self._last_seq = 0  # that of the session then
         self.session_id = ""
 
     def begin(self, request: ModelRequest) -> None:
@@ -171,11 +172,12 @@ class ConversationRecord:
         unique = self._recorder.store.environment.new_id().replace("-", "")
         return f"{_RESPONSE}{self.session_id.removeprefix(f'{ORIGIN}-')}{unique}"
 
-    async def place(self) -> tuple[str, str]:
-        """The session, and its entry that the answer follows, once the history is stored. Raises `StoreError`."""
+    async def place(self) -> tuple[str, str, int]:
+        """The session, its entry that the answer follows, and the seq of its last entry, once the history is stored.
+        Raises `StoreError`."""
         assert self._beginning is not None, "begin() comes first"
         parent_id = await asyncio.shield(self._beginning)
-        return self.session_id, parent_id
+        return self.session_id, parent_id, self._last_seq
 
     async def end(self, fact: Fact) -> None:
         """Store the answer, or how it failed. Raises `StoreError`."""
@@ -209,6 +211,7 @@ class ConversationRecord:
         if count < len(messages):
             parent_id = await append_after(self._recorder.store, self.session_id, messages[count:], parent_id)
             await places.update(self._recorder.store, self.session_id)
+        self._last_seq = places.last_seq
         return parent_id
 
     def _header(self, messages: Sequence[Message], *, is_side: bool) -> SessionHeader:
