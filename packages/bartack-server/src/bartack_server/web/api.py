@@ -48,6 +48,7 @@ from bartack_server.web.event_stream import EventStream, frame, live_frame
 from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
 from bartack_server.web.session_rules import Scope, rule_for, rules_for, tools_root
+from bartack_server.web.session_search import SESSION_SEARCH
 from bartack_transcripts.formats import FORMATS
 
 __all__ = ["ENDPOINTS"]
@@ -500,6 +501,7 @@ ENDPOINTS = (
             _BEST,
         ),
     ),
+    SESSION_SEARCH,
     Endpoint(
         "GET",
         f"{_SESSION}/entries",
