@@ -54,6 +54,7 @@ RATIOS: Mapping[str, Sequence[Ratio]] = {
     "start_up": (
         Ratio("`bartack --help` / `import rich`", r"--help / rich\s+(\S+)", "≤ 3"),
         Ratio("`bartack sessions list` / `import asyncio, aiohttp`", r"sessions list / aiohttp\s+(\S+)", "≤ 1"),
+        Ratio("`bartack run`, one word / `import asyncio, aiohttp`", r"^run / aiohttp\s+(\S+)", "≤ 1.8"),
     ),
 }
 
