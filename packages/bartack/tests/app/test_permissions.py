@@ -107,6 +107,8 @@ def test_a_path_covers_nothing_else(path: object, root: Path) -> None:
         ".bashrc",
         "src/.zshrc",
         ".envrc",
+        "AGENTS.md",
+        "src/CLAUDE.md",
         ".vscode/tasks.json",
         ".venv/bin/ruff",
         "node_modules/.bin/tsc",

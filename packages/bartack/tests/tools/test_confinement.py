@@ -100,6 +100,7 @@ def place(request: pytest.FixtureRequest, uid: int, monkeypatch: pytest.MonkeyPa
         "home/other/diary": "hunter2", "home/user/work/.git/config": "x", "home/user/work/.bartack/x": "x",
         "home/user/work/src/a.py": "x", "home/user/work/private.db": "hunter2", "home/user/work/.envrc": "x",
         "home/user/work/.vscode/tasks.json": "x", "home/user/server.pem": "hunter2",
+        "home/user/work/AGENTS.md": "x",
     }  # fmt: skip
     for name, text in texts.items():
         (base / name).parent.mkdir(parents=True, exist_ok=True)
@@ -149,6 +150,7 @@ ATTEMPTS = {
     "move the history away": "mv .git old",
     "change Bartack's settings": "echo y > .bartack/x",
     "change what a shell obeys": "echo y > .envrc",
+    "change what agents are told": "echo y > AGENTS.md",
     "change what an editor executes": "echo y > .vscode/tasks.json",
     "read a key": "grep hunter2 $HOME/.ssh/id_ed25519",
     "read a key through a link": "ln -sf $HOME/.ssh/id_ed25519 src/link && grep hunter2 src/link",

@@ -269,3 +269,23 @@ def test_a_mode_decides_what_is_asked_and_is_shown(tmp_path: Path) -> None:
         assert (stage.project / "edit.txt").read_text() == "hello\n"
     with stage.chat() as chat:
         chat.wait_for("edit mode")
+
+
+def test_the_memory_of_a_project_is_asked_about_where_other_edits_are_free(tmp_path: Path) -> None:
+    script: tuple[list[Step], ...] = (
+        [writes("notes.txt", "free\n")],
+        [writes("AGENTS.md", "Use tabs.\n")],
+        ["Remembered."],
+    )
+    with scene(tmp_path, *script) as stage, stage.chat("--mode", "sandbox", columns=60, rows=24) as chat:
+        chat.wait_for_prompt()
+        chat.say("remember: tabs")
+        screen = chat.wait_for(is_asking)
+        assert "AGENTS.md" in screen
+        assert "Use tabs." in screen
+        assert (stage.project / "notes.txt").exists()
+        assert not (stage.project / "AGENTS.md").exists()
+        chat.say("y")
+        chat.wait_for("Remembered.")
+        chat.wait_for_prompt()
+        assert (stage.project / "AGENTS.md").read_text() == "Use tabs.\n"

@@ -272,7 +272,7 @@ def test_custom_commands_skills_and_sub_agents(tmp_path: Path) -> None:
             screen_text = chat.wait_for_prompt()
             assert re.search(r"explore.*\n +.*search_files", screen_text)
             chat.say("/context")
-            chat.wait_for("Coding prompt: version 1, long.")
+            chat.wait_for("Coding prompt: version 2, long.")
             chat.wait_for_prompt()
             chat.key("C-d")
             chat.wait_for("[left with 0]")

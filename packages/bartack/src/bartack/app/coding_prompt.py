@@ -7,7 +7,7 @@ models with a small context window or few parameters, which follow few rules bet
 
 __all__ = ["PROMPT_VERSION", "coding_prompt", "is_small"]
 
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 _SMALL_WINDOW = 40_000  # tokens; with the tools, the long variant would take a tenth of it
 _SMALL_PROVIDERS = frozenset(("local", "ollama", "lmstudio", "llamacpp"))
 
@@ -25,6 +25,8 @@ input.
 if you could not run them.
 - If you are blocked or the request is ambiguous in a way that matters, say what is missing instead of inventing it.
 - The user may send a message while you work; follow the latest one.
+- If the user asks you to remember something, or corrects you in a way that will matter again, propose a short edit of \
+AGENTS.md, or of CLAUDE.md where only that exists. Record nothing that they did not say.
 
 Tools
 - Call several tools at once when they do not depend on each other.

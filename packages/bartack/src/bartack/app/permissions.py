@@ -45,7 +45,8 @@ COMMAND_TOOL = "run_command"
 FILE_TOOLS = frozenset(("write_file", "edit_file"))
 
 # Files and folders whose content some program executes or obeys without asking: hooks and the pager of git, rules
-# and commands of Bartack, tasks of editors, what shells read when they start, and installed programs and libraries.
+# and commands of Bartack, tasks of editors, what shells read when they start, installed programs and libraries, and the
+# instructions that agents follow in every later session.
 _PROTECTED = frozenset(
     """
     .git .hg .svn .bartack .husky .vscode .idea .envrc .direnv .profile .login .bashrc .bash_profile .bash_login
@@ -56,7 +57,7 @@ _PROTECTED = frozenset(
     .exrc .emacs .dir-locals.el .gdbinit .lldbinit .pdbrc .pythonrc .pythonstartup .xinitrc .xsession .xprofile
     .pam_environment .curlrc .wgetrc .screenrc .tmux.conf config.fish sitecustomize.py usercustomize.py
     .agents .windsurf .continue .aider.conf.yml .githooks .jj .bzr .bundle .fleet .nvim.lua .lvimrc .ghci .irbrc
-    .pryrc .rprofile .sqliterc .psqlrc .mkshrc .xsessionrc
+    .pryrc .rprofile .sqliterc .psqlrc .mkshrc .xsessionrc agents.md claude.md claude.local.md gemini.md
     """.split()  # noqa: SIM905 - a list of words
 )
 

@@ -48,6 +48,7 @@ SandboxName = Literal["auto", "bubblewrap", "landlock", "seatbelt", "off"]
 READONLY = (
     ".git", ".hg", ".svn", ".husky", ".envrc", ".vscode", ".idea", ".zed", ".devcontainer",
     ".bartack", ".claude", ".agents", ".codex", ".cursor", ".gemini", ".opencode", ".mcp.json",
+    "AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md",
 )  # fmt: skip
 """What version control, shells, editors, Bartack and other agents execute or obey, at the top of the workspace."""
 
