@@ -32,8 +32,18 @@ from bartack.store.live import Position, ends_answer
 from bartack.store.session_store import SessionStore
 from bartack.stream.assembler import MessageAssembler
 
-__all__ = ["DRAFT", "AnswerDraft", "DraftHeader", "answered_sessions", "deltas_in", "drafts_folder", "follow_drafts"]
+__all__ = [
+    "DRAFT",
+    "SESSION_PREFIX",
+    "AnswerDraft",
+    "DraftHeader",
+    "answered_sessions",
+    "deltas_in",
+    "drafts_folder",
+    "follow_drafts",
+]
 
+SESSION_PREFIX = "gateway-"  # Only sessions with such ids have drafts.
 DRAFT = "draft"  # the run of the deltas: an answer through a gateway has none
 _POLL_S = 0.1
 

@@ -35,12 +35,12 @@ from bartack.session.title import title_from
 from bartack.store.requests import redact
 from bartack.store.session_store import SessionStore, next_entries
 from bartack.stream.assembler import MessageAssembler
+from bartack_server.answer_drafts import SESSION_PREFIX
 from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.keys import GatewayKey
 
 __all__ = ["ConversationRecord", "Recorder", "StoredResponse", "answer_fact", "append_after", "session_id_for"]
 
-ORIGIN = "gateway"
 _MAX_SESSIONS = 1000  # whose places are kept in memory
 _RESPONSE = "resp_"
 _RESPONSE_ID = re.compile(r"resp_([0-9a-f]{24})[0-9a-f]{32}")
@@ -116,7 +116,7 @@ class Recorder:
         match = _RESPONSE_ID.fullmatch(response_id)
         if match is None:
             return None
-        session_id = f"{ORIGIN}-{match[1]}"
+        session_id = f"{SESSION_PREFIX}{match[1]}"
         try:
             entries = await self.store.entries(session_id)
         except NotFound:
@@ -170,7 +170,7 @@ class ConversationRecord:
     def new_response_id(self) -> str:
         """An id that leads to the answer, after `begin`; see `Recorder.response`."""
         unique = self._recorder.store.environment.new_id().replace("-", "")
-        return f"{_RESPONSE}{self.session_id.removeprefix(f'{ORIGIN}-')}{unique}"
+        return f"{_RESPONSE}{self.session_id.removeprefix(SESSION_PREFIX)}{unique}"
 
     async def place(self) -> tuple[str, str, int]:
         """The session, its entry that the answer follows, and the seq of its last entry, once the history is stored.
@@ -261,7 +261,7 @@ def answer_fact(
 
 def session_id_for(key: GatewayKey, name: str) -> str:
     """The id of a session; only requests with this key lead to it."""
-    return f"{ORIGIN}-{hashlib.sha256(f'{key.id} {name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+    return f"{SESSION_PREFIX}{hashlib.sha256(f'{key.id} {name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def _chain_of(messages: Iterable[Message]) -> str:

@@ -50,6 +50,7 @@ from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
 from bartack_server.web.service import gateway_key_in
 from bartack_server.web.session_rules import Scope, rule_for, rules_for, tools_root
+from bartack_server.web.session_search import SESSION_SEARCH
 from bartack_transcripts.formats import FORMATS
 
 __all__ = ["ENDPOINTS"]
@@ -509,6 +510,7 @@ ENDPOINTS = (
             _BEST,
         ),
     ),
+    SESSION_SEARCH,
     Endpoint(
         "GET",
         f"{_SESSION}/entries",

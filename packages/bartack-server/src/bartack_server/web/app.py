@@ -82,7 +82,7 @@ class WebApp(Starlette):
         self.service = service
         self.access = access
         self.hosts = hosts
-        self._refusals = RateLimit(20, 0.2)  # wrong tokens and codes, by address
+        self._refusals = RateLimit(100, 1.0)  # wrong tokens and codes, by address
         self.request_limit = RateLimit(400, 100.0)
         # Both are below the number of connections that a server accepts, so that one user leaves room for others.
         self._requests = UsesAtOnce(400)
@@ -159,7 +159,8 @@ class WebApp(Starlette):
         answer = access.user_of(request) if isinstance(access, TokenAccess) else access(request)
         user = await answer if inspect.isawaitable(answer) else answer
         if user is None:
-            self.refuse(request)
+            if not {"authorization", "cookie"}.isdisjoint(request.headers):  # without any, nothing was guessed
+                self.refuse(request)
             raise HttpError(401, "authentication", "Sign in first, or send the token.", {"www-authenticate": "Bearer"})
         is_ambient = "cookie" in request.headers and "authorization" not in request.headers
         if is_ambient and request.method not in ("GET", "HEAD") and "origin" not in request.headers:

@@ -15,7 +15,7 @@ from pathlib import Path
 from bartack.events import LiveEvent
 from bartack.store.live import Position
 from bartack.store.session_store import SessionStore
-from bartack_server.answer_drafts import follow_drafts
+from bartack_server.answer_drafts import SESSION_PREFIX, follow_drafts
 
 __all__ = ["LiveHub"]
 
@@ -66,7 +66,7 @@ class LiveHub:
             self._leave(session_id, ring)
 
     def _events(self, session_id: str, position: str) -> AsyncIterator[LiveEvent]:
-        if self._drafts is None:
+        if self._drafts is None or not session_id.startswith(SESSION_PREFIX):
             return self._store.follow_live(session_id, position)
         return follow_drafts(self._store, self._drafts, session_id, position)
 
