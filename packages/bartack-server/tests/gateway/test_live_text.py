@@ -53,11 +53,11 @@ class GatedModel(StreamingModel):
         yield [TextDelta("and the rest."), Done("stop")]
 
 
-async def listed(client: Client, state: str) -> Any:
+async def listed(client: Client, state: str, after: int = 0) -> Any:
     """The session, once it is listed with this state."""
     while True:
         for item in (await client.get("/sessions"))["items"]:
-            if item["state"] == state:
+            if item["state"] == state and item["tail"]["seq"] > after:
                 return item
         await asyncio.sleep(0.01)
 
@@ -92,12 +92,12 @@ async def test_viewers_get_an_answer_while_it_arrives_and_the_list_has_key_and_m
     format: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "sessions.db"
-    model = GatedModel()
+    store, model = await open_store(path), GatedModel()
     url_path, body = request(format)
     agent = Agent(ScriptedModel(["-"]))
     async with (
         asyncio.timeout(LIMIT_S),
-        serving({"m": [model]}, store=await open_store(path), drafts=Path(f"{path}-gateway-drafts")) as gateway,
+        serving({"m": [model]}, store=store, drafts=Path(f"{path}-gateway-drafts")) as gateway,
         served(app(agent, store=path)) as client,
     ):
         for _ in range(2):  # the answer to the same request, again: it is another branch
@@ -106,22 +106,28 @@ async def test_viewers_get_an_answer_while_it_arrives_and_the_list_has_key_and_m
             position = str(item["tail"]["seq"])
             assert await shown_answer(client, item["id"], model, position) == "The first half, "
             assert (await asked)[0] == 200
-        item = await listed(client, "idle")
+            item = await listed(client, "idle", after=item["tail"]["seq"])
         assert item["model"] == "m-large"
         assert item["gatewayKey"]
-        await gateway.store.close()
+        async with gateway.http.post(
+            gateway.url + url_path, json={**body, "stream": True}, headers={"x-api-key": gateway.key}
+        ) as response:
+            await response.content.readany()  # and the client is gone
+        item = await listed(client, "idle", after=item["tail"]["seq"])
+        assert item["model"] == "m-large"
+    await store.close()
 
 
 @needs_browser
 async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
-    model = GatedModel()
+    store, model = await open_store(path), GatedModel()
     url_path, body = request(FORMATS[1])
     application = app(Agent(ScriptedModel(["-"])), store=path)
     assert isinstance(application.access, TokenAccess)
     async with (
         asyncio.timeout(LIMIT_S),
-        serving({"m": [model]}, store=await open_store(path), drafts=Path(f"{path}-gateway-drafts")) as gateway,
+        serving({"m": [model]}, store=store, drafts=Path(f"{path}-gateway-drafts")) as gateway,
         served(application) as client,
         windows() as (window,),
     ):
@@ -136,7 +142,7 @@ async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None
         assert (await asked)[0] == 200
         assert await window.page.get_by_text("The first half,").count() == 1
         assert window.problems == []
-        await gateway.store.close()
+    await store.close()
 
 
 # -- following drafts, step by step

@@ -16,9 +16,9 @@ from bartack.agent.run import Prompt
 from bartack.app.sessions import DIRECTORY, header_of
 from bartack.events import LiveEvent
 from bartack.models.prices import ModelInfo
-from bartack.nouns.entries import SessionHeader
+from bartack.nouns.entries import SessionHeader, StreamFailed
 from bartack.nouns.errors import NotFound, PartValidationError
-from bartack.nouns.messages import Message, ModelRef
+from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.queues import Job, RunQueue, StoreQueue
 from bartack.session.title import title_from
 from bartack.store import open_store
@@ -292,8 +292,11 @@ class SessionService:
         if gateway_key_in(header) is None:
             return None
         for entry in reversed(await self.store.entries(session_id, max(0, last_seq - _RECENT))):
-            if isinstance(entry.fact, Message) and entry.fact.meta is not None and entry.fact.meta.model is not None:
-                return entry.fact.meta.model.model
+            match entry.fact:
+                case Message(meta=Meta(model=ModelRef(model=name))) | StreamFailed(model=ModelRef(model=name)):
+                    return name
+                case _:
+                    pass
         return None
 
     def answered_sessions(self) -> Mapping[str, str]:
