@@ -525,6 +525,10 @@ async def test_the_document_describes_every_route_and_its_references_resolve(cli
     assert agents[0]["schema"]["enum"] == ["agent"]
     assert schemas["NewSession"]["properties"]["agent"]["enum"] == ["agent", None]
     assert "204" in document["paths"][f"{chat}/stream"]["get"]["responses"]
+    [decision] = schemas["DecideRequest"]["allOf"]
+    denied, named = decision["allOf"][1]["anyOf"]
+    assert denied == {"properties": {"decision": {"const": "deny"}}}
+    assert named["required"] == ["questionDigest"], "whoever approves says what was shown"
     for path, operations in document["paths"].items():
         filled = path.replace("{session}", "none").replace("{entry}", "e").replace("{number}", "0")
         for method in operations:

@@ -161,6 +161,9 @@ async def test_a_failed_attempt_is_folded_with_its_text() -> None:
         await site.window.answered("Whole.")
         await site.window.sees("Retried once: Cut off.")
         assert not await site.page.get_by_text("Half an ans").is_visible()
+        await site.page.get_by_role("button", name="Inspect").click()
+        await site.window.has(1, ".lane.cut .track line.cut")
+        await site.check()
 
 
 async def test_a_selection_in_an_answer_survives_its_growth_and_its_end(gate: Gate) -> None:

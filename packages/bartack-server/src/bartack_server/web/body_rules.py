@@ -25,7 +25,17 @@ def _messages(*kinds: _Schema, at_least: int = 0) -> _Schema:
     return {"properties": {"messages": {"type": "array", "items": {"anyOf": kinds}, "minItems": at_least}}}
 
 
-_MEDIA = _object(type={"enum": ["image", "audio", "video", "document"]}, source={"type": "object"})
+_SOURCE: _Schema = {
+    "anyOf": [
+        _object(type={"const": "url"}, value={"type": "string", "pattern": "^https?://[a-z]"}),
+        _object(
+            type={"const": "data"},
+            value={"type": "string", "pattern": "^([A-Za-z0-9+/]{4})+$"},
+            mimeType={"type": "string", "pattern": "^[a-z]+/[a-z0-9.+-]+$"},
+        ),
+    ]
+}
+_MEDIA = _object(type={"enum": ["image", "audio", "video", "document"]}, source=_SOURCE)
 _CALL = _object(id=_NAME, function=_object(name=_NAME))
 
 _AG_UI_INPUT = _messages(
@@ -60,15 +70,18 @@ _SOMETHING: _Schema = {
         {"required": ["attachments"], "properties": {"attachments": {"minItems": 1}}},
     ]
 }
-_RULE_COMES_WITH_APPROVAL: _Schema = {
-    "anyOf": [{"properties": {"decision": {"const": "approve"}}}, {"properties": {"always": {"type": "null"}}}]
+_DECISION: _Schema = {
+    "allOf": [
+        {"anyOf": [{"properties": {"decision": {"const": "approve"}}}, {"properties": {"always": {"type": "null"}}}]},
+        {"anyOf": [{"properties": {"decision": {"const": "deny"}}}, _object(questionDigest=_STRING)]},
+    ]
 }
 
 RULES: Mapping[str, _Schema] = {
     "RunRequest": _SOMETHING,
     "QueueRequest": _SOMETHING,
     "SteerRequest": _SOMETHING,
-    "DecideRequest": _RULE_COMES_WITH_APPROVAL,
+    "DecideRequest": _DECISION,
     "RunInput": _AG_UI_INPUT,
     "ChatBody": _CHAT,
 }

@@ -142,8 +142,8 @@ class RunInspector extends HTMLElement {
   #runHead = h("div", { class: "head-row" }, h("h2", {}, "Timeline"), this.#chooseRun);
   #bars = h("div", { class: "lanes" });
   #facts = h("section", { class: "panel" });
-  #legend = h("p", { class: "key" }, [["before", "until the first token"], ["model", "answer"], ["tool", "tool"], ["wait", "asks you"], ["failed", "failed"]]
-    .map(([kind, text]) => h("span", {}, s("svg", { class: "track", "aria-hidden": "true" }, s("rect", { class: kind, width: 14, height: 8 })), text)));
+  #legend = h("p", { class: "key" }, [["before", "until the first token"], ["model", "answer"], ["tool", "tool"], ["wait", "asks you"], ["failed", "failed"], ["cut", "cut off"]]
+    .map(([kind, text]) => h("span", {}, s("svg", { class: "track", viewBox: "0 3 14 10", preserveAspectRatio: "none", "aria-hidden": "true" }, block(kind, 0, 14)), text)));
   #ticking = null;
 
   #showLanes(entries) {
@@ -305,7 +305,7 @@ function percent(part, whole) {
 }
 
 function laneIcon({ kind, isOpen }) {
-  const [name, colour] = { model: ["model", "denim"], tool: [isOpen ? "terminal" : "check", isOpen ? "denim" : "ok"], wait: ["ask", isOpen ? "thread" : "soft"], failed: ["cross", "bad"] }[kind];
+  const [name, colour] = { model: ["model", "denim"], tool: [isOpen ? "terminal" : "check", isOpen ? "denim" : "ok"], wait: ["ask", isOpen ? "thread" : "soft"], failed: ["cross", "bad"], cut: ["cross", "bad"] }[kind];
   return icon(name, colour);
 }
 
@@ -314,8 +314,14 @@ function track(bar, total) {
   const x = (ms) => (1000 * ms) / total;
   const label = `${bar.kind}, from ${duration(bar.start)} to ${duration(bar.end)}`;
   const svg = s("svg", { class: "track", viewBox: "0 0 1000 16", preserveAspectRatio: "none", role: "img", "aria-label": label },
-    s("rect", { class: bar.kind, x: x(bar.start), y: 3, width: Math.max(6, x(bar.end - bar.start)), height: 10 }));
-  if (bar.first !== undefined) svg.append(s("rect", { class: "before", x: x(bar.start), y: 3, width: x(bar.first - bar.start), height: 10 }));
-  if (bar.kind === "wait" && !bar.isOpen) svg.append(s("rect", { class: "post", x: Math.max(0, x(bar.end) - 8), y: 3, width: 8, height: 10 }));
+    block(bar.kind, x(bar.start), Math.max(6, x(bar.end - bar.start))));
+  if (bar.first !== undefined) svg.append(block("before", x(bar.start), x(bar.first - bar.start)));
+  if (bar.kind === "wait" && !bar.isOpen) svg.append(block("post", Math.max(0, x(bar.end) - 8), 8));
   return svg;
+}
+
+/** A piece of a bar. What was cut off is a line, because only strokes can be hatched in a drawing that is stretched. */
+function block(kind, x, width) {
+  if (kind === "cut") return s("line", { class: kind, x1: x, x2: x + width, y1: 8, y2: 8 });
+  return s("rect", { class: kind, x, y: 3, width, height: 10 });
 }

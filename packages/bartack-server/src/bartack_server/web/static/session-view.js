@@ -13,7 +13,9 @@ import { popButton } from "./popover.js";
 import { marked, setMark } from "./settings.js";
 import { brief, download, fileList } from "./tool-card.js";
 
-const PAGE = 200;
+const FIRST = 60; // entries that are loaded before a session is shown
+const PAGE = 200; // entries per later request
+const DRAWN = 40; // items that are drawn at the end of a session; earlier ones are drawn when they are scrolled to
 const RETRY_MS = 2000;
 
 class SessionView extends HTMLElement {
@@ -21,6 +23,8 @@ class SessionView extends HTMLElement {
   #head = null; // the branch shown, if it is not the newest
   #branch = [];
   #earlier = null;
+  #loading = null; // the request for earlier entries
+  #most = DRAWN; // how many items are drawn
   #details = {};
   #state = "idle";
   #models = [];
@@ -38,7 +42,7 @@ class SessionView extends HTMLElement {
   #where = h("p", { class: "where" });
   #banner = h("div", { class: "banner", role: "status", hidden: true });
   #interrupted = h("div", { class: "banner", role: "status", hidden: true }, h("span", {}, "The program that started this run is gone. Send a message to continue from here."));
-  #more = h("button", { class: "b q sm more-earlier", onclick: () => this.#loadEarlier() }, "Show earlier");
+  #more = h("button", { class: "b q sm more-earlier", onclick: () => this.#showEarlier() }, "Show earlier");
   #list = h("div", { class: "column", role: "log", "aria-label": "Conversation" });
   #answer = h("div", { class: "column answer", "aria-live": "off" });
   #nowText = h("b", {});
@@ -63,7 +67,7 @@ class SessionView extends HTMLElement {
     let wasAtEnd = true;
     this.#talk.addEventListener("scroll", () => {
       wasAtEnd = this.#isAtEnd();
-      if (this.#talk.scrollTop < 200 && this.#earlier && !wasAtEnd) this.#loadEarlier();
+      if (this.#talk.scrollTop < 200 && this.#more.isConnected && !wasAtEnd) this.#showEarlier();
     });
     this.#talk.addEventListener("click", followNote);
     new ResizeObserver(() => {
@@ -77,6 +81,7 @@ class SessionView extends HTMLElement {
     model.append(this.#composer.modelButton(""));
     this.#setupModel = this.#composer.modelButton("start");
     this.#ticking = setInterval(() => this.#tick(), 1000);
+    window.addEventListener("beforeprint", this.#drawAll);
     this.addEventListener("submit-message", (event) => this.#send(event.detail));
     this.addEventListener("stop", () => this.stop());
     this.addEventListener("switch", (event) => this.#switch(event.detail));
@@ -90,7 +95,15 @@ class SessionView extends HTMLElement {
     this.#turn++;
     this.#close?.();
     clearInterval(this.#ticking);
+    window.removeEventListener("beforeprint", this.#drawAll);
   }
+
+  /** Paper has no place to scroll to. */
+  #drawAll = () => {
+    if (!this.#branch.length) return;
+    this.#most = Infinity;
+    this.#draw();
+  };
 
   get branch() {
     return this.#branch;
@@ -127,6 +140,8 @@ class SessionView extends HTMLElement {
     this.#head = head;
     this.#branch = [];
     this.#earlier = null;
+    this.#loading = null;
+    this.#most = DRAWN;
     this.#details = {};
     this.#interrupted.hidden = true;
     this.#allowed.hidden = true;
@@ -155,13 +170,15 @@ class SessionView extends HTMLElement {
       return;
     }
     try {
-      const page = await get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: PAGE, html: 1, head });
+      const page = await get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: FIRST, html: 1, head });
       if (turn !== this.#turn) return;
       this.#branch = page.items;
       this.#earlier = page.cursor;
       this.#draw(true);
       await this.#loadDetails();
-      if (turn === this.#turn) this.#follow(head ? this.#details.tail.seq : page.items.at(-1)?.seq ?? 0);
+      if (turn !== this.#turn) return;
+      this.#follow(head ? this.#details.tail.seq : page.items.at(-1)?.seq ?? 0);
+      if (this.#earlier && (await this.#loadEarlier())) this.#draw(); // the inspector shows whole runs
     } catch (error) {
       if (turn !== this.#turn) return;
       document.title = error.status === 404 ? "Not found" : "Bartack";
@@ -192,6 +209,7 @@ class SessionView extends HTMLElement {
         const branch = hides(this.#branch, entry) ? null : extended(this.#branch, entry);
         if (branch === null) return this.open(this.#id);
         this.#branch = branch;
+        if (this.#isAtEnd()) this.#most = DRAWN; // nobody reads the earlier ones
         this.#draw(false, endsAnswer(entry) ? entry : null);
         this.#refreshSoon();
       },
@@ -242,7 +260,7 @@ class SessionView extends HTMLElement {
     this.#showState();
     write(this.#titleText, details.title || "Untitled");
     document.title = `${details.title || id} · Bartack`;
-    write(this.#where, [details.origin ?? details.agent, details.directory, money(details.totals?.spend?.costUsd)].filter(Boolean).join(" · "));
+    write(this.#where, [details.gatewayKey ?? details.origin ?? details.agent, details.directory, money(details.totals?.spend?.costUsd)].filter(Boolean).join(" · "));
     this.#composer.details(details, this.#models);
     this.#draw();
     this.#emit("changed");
@@ -302,12 +320,14 @@ class SessionView extends HTMLElement {
     const wasAtEnd = isFirst || this.#isAtEnd();
     if (stored) this.#keepAnswer(stored);
     const all = items(this.#branch);
-    const shown = all.filter((item) => !item.queued);
+    const present = all.filter((item) => !item.queued);
+    const asked = present.findIndex((item) => item.state === "ask"); // a question is always drawn
+    const shown = present.slice(Math.min(Math.max(0, present.length - this.#most), asked < 0 ? Infinity : asked));
     if (this.#sending && shown.some((item) => item.type === "you" && item.entry.seq > this.#sending.after)) this.#sent();
     const elements = shown.map((item) => this.#element(item));
     const keys = new Set(shown.map((item) => item.key));
     for (const key of this.#shown.keys()) if (!keys.has(key)) this.#shown.delete(key);
-    if (this.#earlier) elements.unshift(this.#more);
+    if (this.#earlier || shown.length < present.length) elements.unshift(this.#more);
     for (const key of this.#unfolded) if (this.#shown.has(key)) this.#shown.get(key).open = true;
     this.#unfolded.clear();
     if (stored) keepingPlace(this.#answer, () => place(this.#list, elements));
@@ -549,14 +569,29 @@ class SessionView extends HTMLElement {
     this.#talk.scrollTop = this.#talk.scrollHeight;
   }
 
-  async #loadEarlier() {
-    const [turn, before, height] = [this.#turn, this.#branch[0].seq, this.#talk.scrollHeight];
-    const page = await get(sessionPath(this.#id, "/entries"), { before, limit: PAGE, html: 1, head: this.#head }).catch(() => null);
-    if (!page || turn !== this.#turn || before !== this.#branch[0].seq) return;
-    this.#branch = [...page.items, ...this.#branch];
-    this.#earlier = page.cursor;
+  /** Draw what comes before, and load more of it if necessary. */
+  async #showEarlier() {
+    const isLoaded = items(this.#branch).filter((item) => !item.queued).length > this.#most;
+    if (!isLoaded && !(await this.#loadEarlier())) return;
+    const height = this.#talk.scrollHeight;
+    this.#most += DRAWN;
     this.#draw();
     this.#talk.scrollTop += this.#talk.scrollHeight - height;
+  }
+
+  /** Load a page of earlier entries; false if that fails, or another session is shown by then. */
+  #loadEarlier() {
+    this.#loading ??= this.#requestEarlier().finally(() => { this.#loading = null; });
+    return this.#loading;
+  }
+
+  async #requestEarlier() {
+    const [turn, before] = [this.#turn, this.#branch[0].seq];
+    const page = await get(sessionPath(this.#id, "/entries"), { before, limit: PAGE, html: 1, head: this.#head }).catch(() => null);
+    if (!page || turn !== this.#turn || before !== this.#branch[0].seq) return false;
+    this.#branch = [...page.items, ...this.#branch];
+    this.#earlier = page.cursor;
+    return true;
   }
 
   // -- acting

@@ -38,11 +38,11 @@ export function bars(entries, now) {
       const start = at(payload.timestamp ?? entry.timestamp);
       const name = `model ${(payload.meta?.modelCallIndex ?? model) + 1}`;
       model = (payload.meta?.modelCallIndex ?? model) + 1;
-      shown.push({ name, kind: payload.meta?.aborted ? "failed" : "model", start, end: start + (payload.meta?.durationMs ?? at(entry.timestamp) - start), first: firstToken(payload, at), usage: payload.meta?.usage, entry });
+      shown.push({ name, kind: payload.meta?.aborted ? "cut" : "model", start, end: start + (payload.meta?.durationMs ?? at(entry.timestamp) - start), first: firstToken(payload, at), usage: payload.meta?.usage, entry });
     } else if (kind === "stream_failed") {
       const end = at(entry.timestamp);
       const name = payload.modelCallIndex === undefined ? "summary" : `model ${payload.modelCallIndex + 1}`;
-      shown.push({ name, kind: "failed", start: Math.max(0, end - (payload.durationMs ?? 0)), end, why: payload.error.message || payload.error.errorCode, entry: payload.modelCallIndex === undefined ? undefined : entry });
+      shown.push({ name, kind: "cut", start: Math.max(0, end - (payload.durationMs ?? 0)), end, why: payload.error.message || payload.error.errorCode, entry: payload.modelCallIndex === undefined ? undefined : entry });
     } else if (kind === "approval_required") open.set(`ask/${payload.toolCallId}`, { name: "approval", kind: "wait", start: at(entry.timestamp) });
     else if (kind === "approval_decided") close(`ask/${payload.toolCallId}`, at(entry.timestamp));
     else if (kind === "tool_started") open.set(payload.toolCallId, { name: payload.toolName, kind: "tool", start: at(entry.timestamp) });
