@@ -66,6 +66,18 @@ def test_outdated_diagram_is_detected() -> None:
     assert draw_tables.drawn(page.replace("running --> completed", "running --> lost")) == page
 
 
+def test_the_tables_of_transcript_formats_have_every_row() -> None:
+    from bartack_transcripts.formats import FORMATS
+    from lab import draw_formats
+
+    page = text_of(draw_formats.PAGE)
+    assert draw_formats.drawn(page) == page, "run make docs"
+    assert draw_formats.drawn(page.replace("| `pi` |", "| `pie` |")) == page
+    for row in FORMATS.values():
+        assert row.contents, row.name
+        assert f"| `{row.name}` | {row.title}: " in page
+
+
 def test_the_verdicts_of_the_rules_on_attacks_are_current_and_none_runs() -> None:
     from lab import draw_rules
 

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bartack_transcripts.ai_sdk import AI_SDK_WRITER, looks_like_ai_sdk, read_ai_sdk
+from bartack_transcripts.amp import looks_like_amp, read_amp
 from bartack_transcripts.atif import ATIF_WRITER, looks_like_atif, read_atif
 from bartack_transcripts.chat_jsonl import CHAT_WRITER, looks_like_chat, read_chat
 from bartack_transcripts.chatgpt import looks_like_chatgpt, read_chatgpt
@@ -41,6 +42,7 @@ from bartack_transcripts.cline import (
 )
 from bartack_transcripts.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
 from bartack_transcripts.copilot import looks_like_copilot, read_copilot
+from bartack_transcripts.cursor import looks_like_cursor, read_cursor
 from bartack_transcripts.entries import SOURCE, entries_of, record_of, source_files, source_records
 from bartack_transcripts.gemini import GEMINI_WRITER, looks_like_gemini, outer_of, read_gemini
 from bartack_transcripts.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
@@ -50,6 +52,7 @@ from bartack_transcripts.pi import PI_WRITER, looks_like_pi, read_pi
 from bartack_transcripts.pydantic_ai import PYDANTIC_WRITER, looks_like_pydantic_ai, read_pydantic_ai
 from bartack_transcripts.qwen import QWEN_WRITER, looks_like_qwen, read_qwen
 from bartack_transcripts.strands import STRANDS_WRITER, looks_like_strands, read_strands
+from bartack_transcripts.swe_agent import looks_like_swe_agent, read_swe_agent
 from bartack_transcripts.transcript import Files, Problem, ReadReport, Record, Rows, Transcript, TranscriptStep
 from bartack_transcripts.writing import (
     Exported,
@@ -119,6 +122,9 @@ class TranscriptFormat(NamedTuple):
     # The pattern of the file of the session that called a sub-agent, in the folder above that of the sub-agent.
     outer_of: Callable[[str], str | None] = lambda name: None
     copies_forks: bool = False  # whether a fork has the records of its origin, and need not name it
+    # For the guide: what is read, after the title, and what reading or an export from another program leaves out.
+    contents: str = ""
+    limits: str = ""
 
 
 _TASKS = (TranscriptPlace("tasks", f"*/{HISTORY}"),)
@@ -148,6 +154,8 @@ FORMATS: dict[str, TranscriptFormat] = {
             read_gemini,
             GEMINI_WRITER,
             outer_of=outer_of,
+            contents="versions 0.1 to 0.61",
+            limits="signatures, thinking of models other than Google's, branches",
         ),
         TranscriptFormat(
             "qwen",
@@ -161,6 +169,8 @@ FORMATS: dict[str, TranscriptFormat] = {
             read_qwen,
             QWEN_WRITER,
             companions=(".meta.json",),
+            contents="versions 0.5 to 0.24",
+            limits="thinking of sessions that are not from Qwen Code",
         ),
         TranscriptFormat(
             "kode",
@@ -170,6 +180,8 @@ FORMATS: dict[str, TranscriptFormat] = {
             looks_like_kode,
             read_kode,
             KODE_WRITER,
+            contents="version 2.0",
+            limits="thinking of models other than Anthropic's",
         ),
         TranscriptFormat(
             "claude-code",
@@ -181,6 +193,8 @@ FORMATS: dict[str, TranscriptFormat] = {
             CLAUDE_CODE_WRITER,
             companions=(".meta.json",),
             copies_forks=True,
+            contents="versions 1.0 to 2.1",
+            limits="thinking of models other than Anthropic's",
         ),
         TranscriptFormat(
             "codex",
@@ -195,6 +209,8 @@ FORMATS: dict[str, TranscriptFormat] = {
             read_codex,
             CODEX_WRITER,
             base_of=base_of,
+            contents="versions 0.40 to 0.169, including compressed files",
+            limits="thinking of models other than OpenAI's, branches, the error flag of results",
         ),
         TranscriptFormat(
             "pi",
@@ -204,6 +220,8 @@ FORMATS: dict[str, TranscriptFormat] = {
             looks_like_pi,
             read_pi,
             PI_WRITER,
+            contents="files of versions 1 to 3",
+            limits="files other than images",
         ),
         TranscriptFormat(
             "copilot",
@@ -212,6 +230,8 @@ FORMATS: dict[str, TranscriptFormat] = {
             (TranscriptPlace("session-state", "*/events.jsonl"), TranscriptPlace("session-state", "*.jsonl")),
             looks_like_copilot,
             read_copilot,
+            contents="event files",
+            limits="usage other than output tokens, what sub-agents did",
         ),
         TranscriptFormat(
             "opencode",
@@ -227,9 +247,20 @@ FORMATS: dict[str, TranscriptFormat] = {
             OPENCODE_WRITER,
             marker="message",
             tables=TABLES,
+            contents="its database, JSON files of earlier versions, and exports",
+            limits="thinking that only another provider can read; `opencode import FILE` reads an export",
         ),
         TranscriptFormat(
-            "strands", "Strands Agents", (), (), looks_like_strands, read_strands, STRANDS_WRITER, marker="session.json"
+            "strands",
+            "Strands Agents",
+            (),
+            (),
+            looks_like_strands,
+            read_strands,
+            STRANDS_WRITER,
+            marker="session.json",
+            contents="session folders and snapshots",
+            limits="thinking of models outside Bedrock",
         ),
         TranscriptFormat(
             "llm",
@@ -239,26 +270,144 @@ FORMATS: dict[str, TranscriptFormat] = {
             looks_like_llm,
             read_llm,
             tables=LLM_TABLES,
+            contents="its `logs.db`",
         ),
         TranscriptFormat(
-            "cline", "Cline", _extension_homes("saoudrizwan.claude-dev"), _TASKS, looks_like_cline, read_cline
+            "cline",
+            "Cline",
+            _extension_homes("saoudrizwan.claude-dev"),
+            _TASKS,
+            looks_like_cline,
+            read_cline,
+            contents="`tasks/*/api_conversation_history.json`",
+            limits="models, usage; a file that you name counts as Cline's unless you pass `--agent`",
         ),
         TranscriptFormat(
-            "roo", "Roo Code", _extension_homes("rooveterinaryinc.roo-cline"), _TASKS, looks_like_roo, read_roo
+            "roo",
+            "Roo Code",
+            _extension_homes("rooveterinaryinc.roo-cline"),
+            _TASKS,
+            looks_like_roo,
+            read_roo,
+            contents="the same files",
+            limits="models, usage",
         ),
         TranscriptFormat(
-            "kilo", "Kilo Code", _extension_homes("kilocode.kilo-code"), _TASKS, looks_like_kilo, read_kilo
+            "kilo",
+            "Kilo Code",
+            _extension_homes("kilocode.kilo-code"),
+            _TASKS,
+            looks_like_kilo,
+            read_kilo,
+            contents="the same files",
+            limits="models, usage",
+        ),
+        TranscriptFormat(
+            "cursor",
+            "Cursor",
+            ("~/.cursor",),
+            (TranscriptPlace("projects/*/agent-transcripts", "*/*.jsonl"),),
+            looks_like_cursor,
+            read_cursor,
+            contents="`agent-transcripts` of its agent",
+            limits="chats in `state.vscdb`; there are no models, usage and times, and few results of calls",
+        ),
+        TranscriptFormat(
+            "amp",
+            "Amp",
+            ("$XDG_DATA_HOME/amp", "~/.local/share/amp"),
+            (TranscriptPlace("threads", "*.json"),),
+            looks_like_amp,
+            read_amp,
+            contents="threads",
+            limits="the usage of older versions, which is not with the messages; images",
+        ),
+        TranscriptFormat(
+            "swe-agent",
+            "SWE-agent",
+            (),
+            (),
+            looks_like_swe_agent,
+            read_swe_agent,
+            contents="`.traj` files, and `.traj.json` of mini-SWE-agent",
+            limits="the model and its cost",
         ),
         # Data exports and messages of libraries, which have no place of their own.
-        TranscriptFormat("chatgpt", "ChatGPT export", (), (), looks_like_chatgpt, read_chatgpt),
-        TranscriptFormat("claude-ai", "Claude.ai export", (), (), looks_like_claude_ai, read_claude_ai),
         TranscriptFormat(
-            "pydantic-ai", "pydantic-ai", (), (), looks_like_pydantic_ai, read_pydantic_ai, PYDANTIC_WRITER
+            "chatgpt",
+            "ChatGPT export",
+            (),
+            (),
+            looks_like_chatgpt,
+            read_chatgpt,
+            contents="`conversations.json`, all branches with the one that is shown last",
+            limits="the contents of files",
         ),
-        TranscriptFormat("langchain", "LangChain", (), (), looks_like_langchain, read_langchain, LANGCHAIN_WRITER),
-        TranscriptFormat("ai-sdk", "AI SDK", (), (), looks_like_ai_sdk, read_ai_sdk, AI_SDK_WRITER),
-        TranscriptFormat("chat-jsonl", "Chat Completions JSONL", (), (), looks_like_chat, read_chat, CHAT_WRITER),
-        TranscriptFormat("atif", "ATIF", (), (), looks_like_atif, read_atif, ATIF_WRITER),
+        TranscriptFormat(
+            "claude-ai",
+            "Claude.ai export",
+            (),
+            (),
+            looks_like_claude_ai,
+            read_claude_ai,
+            contents="`conversations.json`, all branches",
+            limits="the contents of files",
+        ),
+        TranscriptFormat(
+            "pydantic-ai",
+            "pydantic-ai",
+            (),
+            (),
+            looks_like_pydantic_ai,
+            read_pydantic_ai,
+            PYDANTIC_WRITER,
+            contents="the JSON of `ModelMessagesTypeAdapter`",
+            limits="encrypted reasoning of OpenAI; a compaction becomes a message",
+        ),
+        TranscriptFormat(
+            "langchain",
+            "LangChain",
+            (),
+            (),
+            looks_like_langchain,
+            read_langchain,
+            LANGCHAIN_WRITER,
+            contents="the JSON of `messages_to_dict`, and that of `dumps`",
+            limits="thinking of models other than Anthropic's, times; a compaction becomes a message",
+        ),
+        TranscriptFormat(
+            "ai-sdk",
+            "AI SDK",
+            (),
+            (),
+            looks_like_ai_sdk,
+            read_ai_sdk,
+            AI_SDK_WRITER,
+            contents="a list of `UIMessage`",
+            limits="system messages, signatures, usage, compactions",
+        ),
+        TranscriptFormat(
+            "chat-jsonl",
+            "Chat Completions JSONL",
+            (),
+            (),
+            looks_like_chat,
+            read_chat,
+            CHAT_WRITER,
+            contents='`{"messages": [...]}` on each line, or one message on each',
+            limits="thinking, times, usage, the error flag of results",
+        ),
+        TranscriptFormat(
+            "atif",
+            "ATIF",
+            (),
+            (),
+            looks_like_atif,
+            read_atif,
+            ATIF_WRITER,
+            contents="a trajectory, version 1.5; write only",
+            limits="signatures, images; a compaction becomes a message",
+        ),
     )
 }
 

@@ -30,6 +30,7 @@ __all__ = [
     "one_or_parts",
     "outgoing_messages",
     "read_list",
+    "read_list_in",
     "result_of",
     "write_list",
 ]
@@ -77,18 +78,31 @@ class ListReader:
 
 def read_list(agent: str, files: Files, kind_of: Callable[[Json], str], convert: Convert) -> list[Transcript]:
     """The session in a file that is a list of messages."""
+    return [transcript for transcript, _ in _read(agent, files, None, kind_of, convert)]
+
+
+def read_list_in(
+    agent: str, files: Files, key: str, kind_of: Callable[[Json], str], convert: Convert
+) -> list[tuple[Transcript, Json]]:
+    """The session in a file that is an object with a list of messages under this key, and the rest of the object."""
+    return _read(agent, files, key, kind_of, convert)
+
+
+def _read(
+    agent: str, files: Files, key: str | None, kind_of: Callable[[Json], str], convert: Convert
+) -> list[tuple[Transcript, Json]]:
     name = next(iter(files), None)
     if name is None:
         return []
     reader = ListReader(agent, name)
-    parsed = parse_list(name, files[name], reader.report)
+    parsed = parse_list(name, files[name], reader.report, key)
     for record, item in parsed.items:
         if item:
             reader.add(record, kind_of(item), partial(convert, item, record, reader.report))
         else:  # damaged, and reported already
             reader.steps.append(TranscriptStep((), (record,)))
     reader.steps += parsed.last_step()
-    return [reader.transcript()]
+    return [(reader.transcript(), parsed.around)]
 
 
 # -- writing

@@ -174,3 +174,44 @@ anthropic = _list_of(
         scalars,
     )
 )
+
+# -- Amp, Cursor and SWE-agent
+
+_run = st.builds(
+    lambda status, result, kind: {"status": status, kind: result},
+    st.sampled_from(["done", "error", "cancelled"]) | words,
+    words | values,
+    st.sampled_from(["result", "error", "progress"]),
+)
+_amp_block = _block | st.builds(lambda id, run: {"type": "tool_result", "toolUseID": id, "run": run}, _ids, _run)
+_amp_message = st.builds(
+    lambda role, content, time, usage: {"role": role, "content": content, "meta": {"sentAt": time}, "usage": usage},
+    st.sampled_from(["user", "assistant", "info"]) | words,
+    st.lists(_amp_block, max_size=3) | values,
+    scalars,
+    st.builds(lambda count: {"model": "m", "inputTokens": count, "outputTokens": 1}, scalars) | values,
+)
+amp = st.builds(
+    lambda messages, title: json.dumps(
+        {"id": "T-1", "created": 1, "messages": messages, "title": title, "env": {"initial": {}}}
+    ).encode(),
+    st.lists(_amp_message | values, max_size=6),
+    words | values,
+)
+cursor = st.lists(
+    st.builds(
+        lambda role, content: {"role": role, "message": {"content": content}},
+        st.sampled_from(["user", "assistant"]) | words,
+        st.lists(_block, max_size=3) | values,
+    )
+    | values,
+    max_size=6,
+).map(lambda lines: "".join(json.dumps(line) + "\n" for line in lines).encode())
+swe_agent = st.builds(
+    lambda key, messages: json.dumps({"trajectory": [], key: messages, "info": {}}).encode(),
+    st.sampled_from(["history", "messages"]),
+    st.lists(
+        _chat | st.builds(lambda ids: {"role": "tool", "content": "x", "tool_call_ids": ids}, st.lists(_ids)) | values,
+        max_size=6,
+    ),
+)

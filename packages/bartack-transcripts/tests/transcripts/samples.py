@@ -13,6 +13,7 @@ _FOLDERS = {
     "llm": "simonw-llm",
 }  # folders that are not named after their format
 _PATTERNS = {
+    "amp": ("test-thread-*.json",),
     "opencode": ("opencode.db", "export_*.json", "sidecar-layout-b"),
     "strands": ("session_*", "snapshot.json"),
     "gemini": ("*.jsonl", "gemini_session.json"),

@@ -44,9 +44,12 @@ GENERATED: dict[str, st.SearchStrategy[bytes]] = {
     "langchain": library_files.langchain,
     "ai-sdk": library_files.ai_sdk,
     "cline": library_files.anthropic,  # Roo Code and Kilo Code have the same reader
+    "amp": library_files.amp,
+    "cursor": library_files.cursor,
+    "swe-agent": library_files.swe_agent,
 }
 LINE_FORMATS = sorted(GENERATED)
-LISTS = ("pydantic-ai", "langchain", "ai-sdk", "cline")  # files that are one list
+LISTS = ("pydantic-ai", "langchain", "ai-sdk", "cline", "amp", "swe-agent")  # files that are one list
 
 
 def file_of(name: str) -> str:
