@@ -3,9 +3,10 @@
     python -m lab.soak [--store sqlite] [--runs 10000] [--sessions 1000] [--control]
 
 `runs` runs with a tool call, 20 at a time, spread over as many sessions; then as many `sessions` are opened and
-continued, each by an agent of its own that opens the store and closes it again. After a fifth of each half, when caches
-are filled and every thread has started, the process is measured, and again at the end. Threads and open files must be
-the same, and memory must have grown by less than a tenth and 8 MB: allocators and caches are never quite still.
+continued, each by an agent of its own that opens the store and closes it again. Before each half, a fifth as many come
+first, and at least 200: they fill caches, and start every thread that reads from a store. Then the process is measured,
+and again at the end. Threads and open files must be the same, and memory must have grown by less than a tenth and 8 MB:
+allocators and caches are never quite still.
 
 With `--control`, the negative control, the results of all runs and a connection of each agent are kept, and the soak
 must fail.
@@ -31,6 +32,7 @@ from bartack.models.scripted import ScriptedResponse
 from bartack.tools import tool
 
 AT_ONCE = 20
+WARM_UP = 200  # a store has few threads that read, but which of them reads is chance
 SLACK_BYTES = 8_000_000
 TEXT = "Some words about what was found, and what to do about it next. " * 4
 STORES = {"sqlite": "soak.db", "jsonl": "soak"}
@@ -102,9 +104,12 @@ class Soak:
         if self.is_control:
             self.kept.append((result, "x" * 100_000))
 
-    async def open_all(self, count: int, sessions: int) -> None:
-        """One agent per session, which opens the store, continues the session and closes the store."""
-        await self._measured("sessions", count, lambda number: self._open(f"s{number % sessions}"))
+    async def open_all(self, count: int) -> None:
+        """One agent per session, which opens the store, continues the session and closes the store.
+
+        No session is continued twice, because a longer one takes more memory. If there are too few, the rest is new.
+        """
+        await self._measured("sessions", count, lambda number: self._open(f"s{number}"))
 
     async def _open(self, session: str) -> None:
         async with Agent(Model(), tools=[look], store=self.path) as agent:
@@ -113,26 +118,28 @@ class Soak:
             self.kept.append(self.path.parent.joinpath("kept").open("ab"))
 
     async def _measured(self, name: str, count: int, one: Callable[[int], Awaitable[None]]) -> None:
-        """Do the work this often. Raises `AssertionError` if the process has grown since the first fifth of it."""
+        """Do the work this often, after warming up. Raises `AssertionError` if the process has grown meanwhile."""
+        warm_up = max(WARM_UP, count // 5)
+        await self._repeat(0, warm_up, one)
+        before = Usage.now()
+        print(f"{name:9} {warm_up:6,}: {before}", flush=True)
         began = time.monotonic()
-        before: Usage | None = None
-        for first in range(0, count, AT_ONCE):
-            if before is None and first >= count // 5:
-                before = Usage.now()
-                print(f"{name:9} {first:6,}: {before}", flush=True)
-            await asyncio.gather(*(one(number) for number in range(first, min(first + AT_ONCE, count))))
+        await self._repeat(warm_up, warm_up + count, one)
         after = Usage.now()
-        print(f"{name:9} {count:6,}: {after}, {time.monotonic() - began:.0f} s", flush=True)
-        assert before is not None, "too few of them"
+        print(f"{name:9} {warm_up + count:6,}: {after}, {time.monotonic() - began:.0f} s", flush=True)
         grown = after.growth_since(before)
-        assert not grown, f"After {count:,} {name}: {'; '.join(grown)}."
+        assert not grown, f"After {count:,} more {name}: {'; '.join(grown)}."
+
+    async def _repeat(self, first: int, end: int, one: Callable[[int], Awaitable[None]]) -> None:
+        for start in range(first, end, AT_ONCE):
+            await asyncio.gather(*(one(number) for number in range(start, min(start + AT_ONCE, end))))
 
 
 async def soak(folder: Path, store: str, runs: int, sessions: int, *, is_control: bool) -> None:
     """Raises `AssertionError` if anything grows."""
     work = Soak(folder / STORES[store], is_control=is_control)
     await work.run_all(runs)
-    await work.open_all(sessions, sessions=-(-runs // (10 * AT_ONCE)) * AT_ONCE)
+    await work.open_all(sessions)
 
 
 def main() -> int:

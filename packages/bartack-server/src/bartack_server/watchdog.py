@@ -80,10 +80,11 @@ class Watchdog:
                 self._ticked_at = current
             looked_at, ticked_at = current, self._ticked_at
             blocked_s = current - ticked_at
-            if blocked_s >= self._blocked_s and reported_at != ticked_at:
+            is_over = self._exit_s is not None and blocked_s >= self._exit_s
+            if (is_over or blocked_s >= self._blocked_s) and reported_at != ticked_at:
                 reported_at = ticked_at
                 self._report(blocked_s)
-            if self._exit_s is not None and blocked_s >= self._exit_s:
+            if is_over:
                 _log.critical("The event loop has been blocked for %.0f s; this process ends.", blocked_s)
                 self._end_process(BLOCKED_EXIT)
                 return

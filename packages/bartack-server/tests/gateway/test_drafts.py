@@ -23,7 +23,8 @@ from bartack.store import open_store
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import next_entries
 from bartack.testing.event_writers import EVENT_WRITERS
-from bartack_server.gateway.drafts import AnswerDraft, Drafts, drafts_folder
+from bartack_server.answer_drafts import AnswerDraft, drafts_folder
+from bartack_server.gateway.drafts import Drafts
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, stored_key
 
@@ -145,7 +146,7 @@ async def draft_in(folder: Path, store: MemoryStore) -> tuple[AnswerDraft, str]:
     tail = await store.append("s", next_entries("s", tail, [user("Hi")], store.environment), tail.entry_id)
     draft = Drafts(folder, store).new()
     draft.add([Start("m", "r"), TextDelta("Hello."), Done("stop")])
-    draft.flush("s", tail.entry_id, "resp_1")
+    draft.flush("s", tail.entry_id, tail.seq, "resp_1")
     draft.close()
     return draft, tail.entry_id
 
@@ -202,9 +203,9 @@ def test_each_store_has_a_folder_for_drafts_unless_it_is_in_memory(tmp_path: Pat
 
 
 def test_a_draft_of_another_upstream_begins_anew(tmp_path: Path) -> None:
-    draft = AnswerDraft(tmp_path / "a.jsonl", Environment())
+    draft = AnswerDraft(tmp_path, Environment())
     draft.add([Start("m", "r")])
-    draft.flush("s", "e", None)
+    draft.flush("s", "e", 1, None)
     draft.add([TextDelta("lost")])
     draft.restart()
     assert draft.is_empty

@@ -75,11 +75,25 @@ async def test_an_upstream_gets_its_own_signatures_back_after_many_turns_and_oth
         assert {data for _, data in signatures(other.calls[0].messages)} == {None}
 
 
-async def test_a_stream_has_the_same_envelope_as_a_whole_response() -> None:
+def envelope_in(format: str, body: Any) -> str:
+    """The envelope in a whole response."""
+    match format:
+        case "anthropic-messages":
+            parts = [part["signature"] for part in body["content"] if "signature" in part]
+        case "openai-responses":
+            parts = [item["encrypted_content"] for item in body["output"] if "encrypted_content" in item]
+        case _:
+            all_parts = body["candidates"][0]["content"]["parts"]
+            parts = [part["thoughtSignature"] for part in all_parts if "thoughtSignature" in part]
+    return str(parts[0])
+
+
+@pytest.mark.parametrize("format", [MESSAGES, RESPONSES, GEMINI])
+async def test_a_stream_has_the_same_envelope_as_a_whole_response(format: str) -> None:
     async with serving({"m": [ScriptedModel([answer(1), answer(1)])]}) as gateway:
-        _, whole, _ = await gateway.post(*request(MESSAGES, stream=False))
-        _, stream, _ = await gateway.post(*request(MESSAGES))
-    assert json.loads(whole)["content"][0]["signature"].encode() in stream
+        _, whole, _ = await gateway.post(*request(format, stream=False))
+        _, stream, _ = await gateway.post(*request(format))
+    assert envelope_in(format, json.loads(whole)).encode() in stream
 
 
 @pytest.mark.parametrize("change", ["bartack1.AAAA", "altered", "key"])

@@ -90,6 +90,15 @@ async def test_stop_sequences_are_enforced_for_models_that_do_not_take_them(stre
         assert (b"reasons" in data, b"no" in data, b'"stop_sequence":"</b>"' in data) == (False, True, True)
 
 
+async def test_stop_sequences_that_the_gateway_enforces_are_no_loss() -> None:
+    answer = answering(RESPONSES, whole_answer(RESPONSES))
+    async with fault_server(answer) as server, serving({"m": [upstream(RESPONSES, server.base_url)]}) as gateway:
+        path, body = request(CHAT)
+        _, data, headers = await gateway.post(path, {**body, "stop": ["lo"], "seed": 1})
+        assert headers["x-bartack-changes"] == "1"  # the seed
+        assert (b"Hel" in data, b"Hello" in data) == (True, False)
+
+
 @pytest.mark.parametrize("format", [CHAT, MESSAGES])
 async def test_what_claude_code_adds_for_anthropic_reaches_no_other_provider(format: str) -> None:
     answer = answering(format, whole_answer(format))

@@ -341,6 +341,7 @@ async def test_users_see_and_change_their_own_sessions_only(gate: Gate) -> None:
             assert await answers(ann, "ann:1") == ["You said: hello"]
             assert await bob.get("/sessions", limit=1) == {"items": [], "cursor": None}
             assert await bob.get("/search", query="hello", limit=1) == {"items": [], "cursor": None}
+            assert await bob.get("/search/sessions", query="hello", limit=1) == {"items": [], "cursor": None}
             for path in ("", "/entries", "/views/feed", "/requests", "/events"):
                 assert (await bob.send("GET", f"/api/sessions/ann:1{path}"))[0] == 404
             body: dict[str, Any]

@@ -143,6 +143,33 @@ async def test_sessions_and_entries_are_found_by_their_words(client: Client) -> 
     assert {hit["sessionId"] for hit in best} == {"b"}
 
 
+async def test_sessions_are_searched_with_filters_and_grouped(client: Client) -> None:
+    await finished(client, "a", "about umbrellas")
+    await finished(client, "b", "about bicycles and umbrellas")
+
+    async def found(**chosen: object) -> list[str]:
+        page = await client.get("/search/sessions", query="umbrellas", **chosen)
+        return [session["sessionId"] for session in page["items"]]
+
+    first = await client.get("/search/sessions", query="umbrellas", limit=1)
+    second = await client.get("/search/sessions", query="umbrellas", limit=1, cursor=first["cursor"])
+    assert second["cursor"] is None
+    assert {session["sessionId"] for session in first["items"] + second["items"]} == {"a", "b"}
+    [session] = (await client.get("/search/sessions", query="bicycle*"))["items"]
+    assert session["matches"] == len(session["hits"]) == 3  # the title, the prompt and the answer
+    assert sorted(await found(origin="bartack", since="2020-01-01", until="2999-01-01")) == ["a", "b"]
+    for chosen in (
+        {"origin": "codex"},
+        {"project": "/nowhere"},
+        {"model": "another"},
+        {"tool": "bash"},
+        {"since": "2999-01-01"},
+        {"until": "2020-01-01"},
+        {"errors": "true"},
+    ):
+        assert await found(**chosen) == [], chosen
+
+
 async def test_entries_come_in_pages(client: Client) -> None:
     await finished(client, "s", "hello")
     first = await client.get("/sessions/s/entries", limit=2)
@@ -400,6 +427,9 @@ async def test_an_attachment_that_cannot_be_used_is_refused(
         ("GET", "/sessions/s/entries?head=none", None, (404, "not_found")),
         ("GET", "/tools?agent=none", None, (400, "invalid_value")),
         ("GET", "/search", None, (400, "invalid_value")),
+        ("GET", "/search/sessions", None, (400, "invalid_value")),
+        ("GET", "/search/sessions?query=x&since=yesterday", None, (400, "invalid_value")),
+        ("GET", "/search/sessions?query=x&project=work", None, (400, "invalid_value")),
         ("POST", "/sessions/none/requests", {"type": "queue", "text": "x"}, (404, "not_found")),
         ("POST", "/sessions/s/requests", {"type": "abort"}, (404, "not_found")),
         ("POST", "/sessions/s/requests", {"type": "explode"}, (400, "invalid_value")),

@@ -40,6 +40,16 @@ async def test_the_line_that_blocks_is_logged_once_and_the_process_ends(caplog: 
     assert "this process ends" in last
 
 
+async def test_the_line_that_blocks_is_logged_even_if_the_process_ends_early(caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[int] = []
+    with Watchdog(blocked_s=60, exit_s=0.2, end_process=ended.append):
+        block(1)
+    assert ended == [BLOCKED_EXIT]
+    report, last = [record.getMessage() for record in caplog.records]
+    assert "in block" in report
+    assert "this process ends" in last
+
+
 async def test_a_loop_that_ticks_is_left_alone_and_the_thread_ends_with_the_block(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

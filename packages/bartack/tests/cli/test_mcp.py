@@ -279,6 +279,18 @@ def test_other_programs_search_read_and_continue_sessions(shell: Shell, mode: An
             hits = content(await client.call_tool("search_sessions", {"words": "note"}))
             session = started["session"]
             assert {hit["session"] for hit in hits["hits"]} == {session}
+            for chosen, is_chosen in (
+                ({"project": str(shell.work), "since": "2020-01-01", "until": "2999-01-01T00:00:00Z"}, True),
+                ({"project": str(shell.work / "other")}, False),
+                ({"model": "another"}, False),
+                ({"since": "2999-01-01"}, False),
+                ({"until": "2020-01-01"}, False),
+            ):
+                filtered = content(await client.call_tool("search_sessions", {"words": "note", **chosen}))
+                assert filtered == (hits if is_chosen else {"hits": []})
+            mistyped = await client.call_tool("search_sessions", {"words": "note", "since": "yesterday"})
+            assert mistyped.is_error
+            assert "'yesterday' is not an ISO 8601 time" in content(mistyped)
             [latest] = content(await client.call_tool("search_sessions", {}))["sessions"]
             assert latest["session"] == session
             [text] = (await client.call_tool("read_session", {"session": session})).content

@@ -10,11 +10,11 @@ import pytest
 from bartack.environment import Environment
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import Fact, SessionHeader, StreamFailed
-from bartack.nouns.errors import ErrorCode
+from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Meta, ModelRef, assistant, tool_message, user
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.store import MemoryStore, Tail, next_entries, ranking
-from bartack.store.ranking import SearchFilter, search_sessions
+from bartack.store.ranking import SearchFilter, parse_search_time, search_sessions
 from bartack.store.session_store import RESERVED
 
 NOW = datetime(2030, 1, 31, tzinfo=UTC)
@@ -112,6 +112,13 @@ def test_sessions_are_filtered_by_model_time_and_id() -> None:
         return session_id == "new"
 
     assert ids(store, "needle", accepts=is_new) == ["new"]
+
+
+def test_times_of_other_programs_are_read_with_and_without_a_zone() -> None:
+    assert parse_search_time(None) is None
+    assert parse_search_time("2030-01-31") == parse_search_time("2030-01-31T02:00:00+02:00") == NOW
+    with pytest.raises(PartValidationError, match="'last week' is not an ISO 8601 time"):
+        parse_search_time("last week")
 
 
 def test_more_matches_are_considered_if_the_filters_leave_too_few(monkeypatch: pytest.MonkeyPatch) -> None:

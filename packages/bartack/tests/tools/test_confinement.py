@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +41,13 @@ class Place(NamedTuple):
 
     def run(self, script: str, *, confined: bool = True, **changes: Any) -> "subprocess.CompletedProcess[str]":
         """Run a script, in which names in capitals stand for places."""
-        values = {"BASE": self.base, "HOME": self.base / "home/user", "PID": self.bystander, "PORT": self.port}
+        values = {
+            "SHARED": f"/dev/shm/{self.base.name}",
+            "BASE": self.base,
+            "HOME": self.base / "home/user",
+            "PID": self.bystander,
+            "PORT": self.port,
+        }
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", **{name: str(value) for name, value in values.items()}}
         words = ["/bin/bash", "-c", script]
         if confined:
@@ -93,7 +99,7 @@ def place(request: pytest.FixtureRequest, uid: int, monkeypatch: pytest.MonkeyPa
         "outside/file": "x", "home/user/.ssh/id_ed25519": "hunter2", "home/user/.netrc": "hunter2", "home/user/a": "a",
         "home/other/diary": "hunter2", "home/user/work/.git/config": "x", "home/user/work/.bartack/x": "x",
         "home/user/work/src/a.py": "x", "home/user/work/private.db": "hunter2", "home/user/work/.envrc": "x",
-        "home/user/work/.vscode/tasks.json": "x",
+        "home/user/work/.vscode/tasks.json": "x", "home/user/server.pem": "hunter2",
     }  # fmt: skip
     for name, text in texts.items():
         (base / name).parent.mkdir(parents=True, exist_ok=True)
@@ -108,8 +114,16 @@ def place(request: pytest.FixtureRequest, uid: int, monkeypatch: pytest.MonkeyPa
     policy = SandboxPolicy(
         root=base / "home/user/work", home=base / "home/user", hidden=(base / "home/user/work/private.db",)
     )
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    shared = Path("/dev/shm", base.name)
+    shared.write_text("hunter2")
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as services:
+        for folder in (base / "outside", base / "home/user/work"):
+            service = services.enter_context(socket.socket(socket.AF_UNIX))
+            service.bind(str(folder / "service"))
+            service.listen()
+            (folder / "service").chmod(0o777)
         yield Place(base, uid, policy, sandbox, bystander.pid, server.getsockname()[1])
+    shared.unlink()
     bystander.kill()
     bystander.wait()
     shutil.rmtree(base)
@@ -124,6 +138,8 @@ def _public_python() -> str:
     pytest.skip("no Python that an ordinary user can execute")
 
 
+_CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
 ATTEMPTS = {
     "write beside the workspace": "echo y > $BASE/outside/file",
     "create a file beside the workspace": "echo y > $BASE/outside/new",
@@ -136,6 +152,8 @@ ATTEMPTS = {
     "change what an editor executes": "echo y > .vscode/tasks.json",
     "read a key": "grep hunter2 $HOME/.ssh/id_ed25519",
     "read a key through a link": "ln -sf $HOME/.ssh/id_ed25519 src/link && grep hunter2 src/link",
+    "read a key file": "grep hunter2 $HOME/server.pem",
+    "read shared memory": "grep hunter2 $SHARED",
     "read a password": "grep hunter2 $HOME/.netrc",
     "link a password into the workspace": "ln $HOME/.netrc src/netrc && grep hunter2 src/netrc",
     "read the home of another user": "grep hunter2 $BASE/home/other/diary",
@@ -143,6 +161,8 @@ ATTEMPTS = {
     "read the environment of a process": "tr '\\0' '\\n' < /proc/$PID/environ | grep hunter2",
     "signal a process": "kill -0 $PID",
     "connect to a server": "exec 3<>/dev/tcp/127.0.0.1/$PORT",
+    "connect to a service": f"python3 -c '{_CONNECT}' $BASE/outside/service",
+    "connect to a service in the workspace": f"python3 -c '{_CONNECT}' $PWD/service",
 }
 
 
@@ -154,6 +174,29 @@ def test_each_wall_holds_and_is_what_holds(place: Place, attempt: str) -> None:
     assert "could not be set up" not in confined.stderr
     control = place.run(ATTEMPTS[attempt], confined=False)
     assert control.returncode == 0, control.stderr
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "exec 3>> /proc/sys/kernel/core_pattern",
+        "unshare -rmpf sh -c 'mount -t proc x /mnt && exec 3>> /mnt/sys/kernel/core_pattern'",
+    ],
+)
+def test_the_settings_of_the_kernel_cannot_be_changed(place: Place, attempt: str) -> None:
+    """A new /proc shows the settings to root as its own files, and the kernel checks no capability for most of them.
+    `core_pattern` names a program that the kernel runs outside of all namespaces."""
+    if place.run("exec 3>> /proc/sys/kernel/core_pattern", confined=False).returncode != 0:
+        pytest.skip("this user cannot change them outside either")
+    assert place.run(attempt).returncode != 0
+
+
+def test_commands_can_connect_to_each_other(place: Place) -> None:
+    script = (
+        "import socket; server = socket.socket(socket.AF_UNIX); server.bind('own'); server.listen();"
+        " socket.socket(socket.AF_UNIX).connect('own')"
+    )
+    assert (place.run(f'python3 -c "{script}"').returncode == 0) is (place.sandbox == "bubblewrap")
 
 
 def test_ordinary_work_is_possible_inside(place: Place) -> None:

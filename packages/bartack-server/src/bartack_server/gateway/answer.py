@@ -41,8 +41,8 @@ from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.nouns.tables import AssemblyStatus
 from bartack.session.context.tokens import message_tokens, tool_tokens
 from bartack.stream.assembler import MessageAssembler
+from bartack_server.answer_drafts import AnswerDraft
 from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRequest, error_in, failure_of
-from bartack_server.gateway.drafts import AnswerDraft
 from bartack_server.gateway.envelopes import Envelopes, SealedAnswer, has_envelope
 from bartack_server.gateway.outbox import Outbox
 from bartack_server.gateway.pass_through import PassThrough, WholePassThrough, can_pass_through, passed_call
@@ -55,6 +55,7 @@ __all__ = ["GatewayAnswer", "RequestOutcome", "estimated_tokens"]
 _log = logger("gateway")
 _HEAD_DELAY_S = 10.0  # shorter than the time after which clients and proxies give up a silent connection
 _BEAT_S = 15.0
+_ENFORCED = "config.stopSequences"  # what the gateway does itself if the upstream cannot
 _NO_UPSTREAM = Failed(ErrorCode.SERVER_ERROR, "No model was asked.")
 
 
@@ -207,8 +208,8 @@ class GatewayAnswer(Response):
         if draft is None or conversation is None or draft.is_empty:
             return
         try:
-            session_id, parent_id = await conversation.place()
-            draft.flush(session_id, parent_id, self._response_id if self._relay is None else None)
+            place = await conversation.place()
+            draft.flush(*place, self._response_id if self._relay is None else None)
         except (StoreError, OSError) as error:  # the answer is worth more than its record
             _log.error("An answer in progress could not be stored: %s", error)
             draft.delete()
@@ -374,7 +375,8 @@ class GatewayAnswer(Response):
             self._relay = PassThrough(request.format, self._outbox) if request.streams else WholePassThrough()
             return model.send(passed_call(request, model_request, model), observe=self._observe)
         call = model.encode(model_request)
-        self.outcome.report = LossReport((*details, *call.report.losses))
+        losses = (loss for loss in call.report.losses if loss.where != _ENFORCED)
+        self.outcome.report = LossReport((*details, *losses))
         return self._with_stops(model.send(call), stops) if stops else model.send(call)
 
     def _observe(self, chunk: bytes, deltas: Sequence[Delta]) -> None:

@@ -31,6 +31,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack.store import open_store
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
+from bartack_server.answer_drafts import drafts_folder
 from bartack_server.gateway import listings
 from bartack_server.gateway.accounts import Accounts, Reservation
 from bartack_server.gateway.agent_model import AgentModel
@@ -47,7 +48,7 @@ from bartack_server.gateway.client_requests import (
     failure_of,
     presented_keys,
 )
-from bartack_server.gateway.drafts import Drafts, drafts_folder
+from bartack_server.gateway.drafts import Drafts
 from bartack_server.gateway.envelopes import Envelopes, envelope_key
 from bartack_server.gateway.keys import GatewayKey, KeyRing
 from bartack_server.gateway.pass_through import can_pass_through
@@ -107,7 +108,7 @@ class GatewayApp(Starlette):
         *,
         drafts: Path | None = None,
     ) -> None:
-        """`drafts` is the folder for answers in progress (see `bartack_server.gateway.drafts`)."""
+        """`drafts` is the folder for answers in progress (see `bartack_server.answer_drafts`)."""
         self._upstreams = upstreams
         self._store_at = store
         self._log = log
@@ -319,15 +320,18 @@ def gateway(
     hosts: Collection[str] = (),
     log: RequestLog | None = None,
     agents: Mapping[str, Agent[Any, Any]] = MappingProxyType({}),
+    drafts: Path | None = None,
 ) -> GatewayApp:
     """An ASGI application that serves these models, each by its name, with the upstreams in order of preference.
 
     `default` answers for every other name. Without models and a default, clients may name any model of a vendor whose
     key is in the environment. `store` has the keys of clients (`bartack gateway keys`) and their conversations. `hosts`
     are the names under which clients reach the application; by default any loopback name. Requests are added to `log`.
-    `agents` are served as models with the names ``agent:NAME``.
+    `agents` are served as models with the names ``agent:NAME``. `drafts` is the folder for answers in progress; with
+    the address of a store, it follows from that.
 
     Raises `BartackError` for a model that cannot be created.
     """
-    drafts = drafts_folder(StoreAddress.parse(store)) if store is None or isinstance(store, str | Path) else None
+    if drafts is None and (store is None or isinstance(store, str | Path)):
+        drafts = drafts_folder(StoreAddress.parse(store))
     return GatewayApp(Upstreams(models, default=default), store, Hosts(hosts), log, agents, drafts=drafts)

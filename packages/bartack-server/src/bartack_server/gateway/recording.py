@@ -35,12 +35,12 @@ from bartack.session.title import title_from
 from bartack.store.requests import redact
 from bartack.store.session_store import SessionStore, next_entries
 from bartack.stream.assembler import MessageAssembler
+from bartack_server.answer_drafts import SESSION_PREFIX
 from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.keys import GatewayKey
 
 __all__ = ["ConversationRecord", "Recorder", "StoredResponse", "answer_fact", "append_after", "session_id_for"]
 
-ORIGIN = "gateway"
 _MAX_SESSIONS = 1000  # whose places are kept in memory
 _RESPONSE = "resp_"
 _RESPONSE_ID = re.compile(r"resp_([0-9a-f]{24})[0-9a-f]{32}")
@@ -56,12 +56,12 @@ class _Places:
         self._chains: dict[str, str] = {}  # entry id -> the chain digest up to it
         self.root_id = ""
         self.first_digest = ""
-        self._last_seq = 0
+        self.last_seq = 0
         self.lock = asyncio.Lock()  # simultaneous requests of one conversation store its history once
 
     async def update(self, store: SessionStore, session_id: str) -> None:
         """Add the entries that are new."""
-        for entry in await store.entries(session_id, self._last_seq):
+        for entry in await store.entries(session_id, self.last_seq):
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
@@ -73,7 +73,7 @@ class _Places:
             self.entry_ids.setdefault(chain, entry.id)
         self.root_id = self.root_id or entry.id
         self._chains[entry.id] = chain
-        self._last_seq = entry.seq
+        self.last_seq = entry.seq
 
 
 class StoredResponse(NamedTuple):
@@ -116,7 +116,7 @@ class Recorder:
         match = _RESPONSE_ID.fullmatch(response_id)
         if match is None:
             return None
-        session_id = f"{ORIGIN}-{match[1]}"
+        session_id = f"{SESSION_PREFIX}{match[1]}"
         try:
             entries = await self.store.entries(session_id)
         except NotFound:
@@ -152,6 +152,7 @@ class ConversationRecord:
         self._key = key
         self._request = request
         self._beginning: asyncio.Task[str] | None = None  # stores the history, and returns the id of its last entry
+        self._last_seq = 0  # that of the session then
         self.session_id = ""
 
     def begin(self, request: ModelRequest) -> None:
@@ -169,13 +170,14 @@ class ConversationRecord:
     def new_response_id(self) -> str:
         """An id that leads to the answer, after `begin`; see `Recorder.response`."""
         unique = self._recorder.store.environment.new_id().replace("-", "")
-        return f"{_RESPONSE}{self.session_id.removeprefix(f'{ORIGIN}-')}{unique}"
+        return f"{_RESPONSE}{self.session_id.removeprefix(SESSION_PREFIX)}{unique}"
 
-    async def place(self) -> tuple[str, str]:
-        """The session, and its entry that the answer follows, once the history is stored. Raises `StoreError`."""
+    async def place(self) -> tuple[str, str, int]:
+        """The session, its entry that the answer follows, and the seq of its last entry, once the history is stored.
+        Raises `StoreError`."""
         assert self._beginning is not None, "begin() comes first"
         parent_id = await asyncio.shield(self._beginning)
-        return self.session_id, parent_id
+        return self.session_id, parent_id, self._last_seq
 
     async def end(self, fact: Fact) -> None:
         """Store the answer, or how it failed. Raises `StoreError`."""
@@ -209,6 +211,7 @@ class ConversationRecord:
         if count < len(messages):
             parent_id = await append_after(self._recorder.store, self.session_id, messages[count:], parent_id)
             await places.update(self._recorder.store, self.session_id)
+        self._last_seq = places.last_seq
         return parent_id
 
     def _header(self, messages: Sequence[Message], *, is_side: bool) -> SessionHeader:
@@ -258,7 +261,7 @@ def answer_fact(
 
 def session_id_for(key: GatewayKey, name: str) -> str:
     """The id of a session; only requests with this key lead to it."""
-    return f"{ORIGIN}-{hashlib.sha256(f'{key.id} {name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+    return f"{SESSION_PREFIX}{hashlib.sha256(f'{key.id} {name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def _chain_of(messages: Iterable[Message]) -> str:

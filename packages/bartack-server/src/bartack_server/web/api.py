@@ -4,6 +4,7 @@ Every list is an object with ``items`` and ``cursor``, which requests the next p
 are in the canonical JSON of `bartack.nouns.wire`, with redacted content removed.
 """
 
+import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -47,7 +48,9 @@ from bartack_server.web.endpoint import (
 from bartack_server.web.event_stream import EventStream, frame, live_frame
 from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
+from bartack_server.web.service import gateway_key_in
 from bartack_server.web.session_rules import Scope, rule_for, rules_for, tools_root
+from bartack_server.web.session_search import SESSION_SEARCH
 from bartack_transcripts.formats import FORMATS
 
 __all__ = ["ENDPOINTS"]
@@ -118,24 +121,31 @@ async def _sessions(call: Call) -> Any:
         call.limit, call.query("cursor"), call.query("query"), prefix=call.user.prefix
     )
     items = []
+    answered = await asyncio.to_thread(call.service.answered_sessions)
     for info in page.items:
         with suppress(NotFound):  # purged in the meantime
-            items.append(await _session_json(call, info))
+            item = await _session_json(call, info)
+            if info.id in answered and item["state"] == "idle":
+                item |= {"state": "running", "model": answered[info.id] or item["model"]}
+            items.append(item)
     return _page(items, page.cursor)
 
 
 async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
     service, tail = call.service, info.tail.entry_id
     activity = {"state": await service.state_of(info.id, tail), "viewers": service.hub.viewers(info.id)}
-    return {**dump(info), **activity, **_source(await service.header_of(info.id, tail))}
+    source = {**_source(await service.header_of(info.id, tail)), "model": await service.model_of(info.id, tail)}
+    return {**dump(info), **activity, **source}
 
 
 def _source(header: SessionHeader) -> dict[str, str | None]:
-    """Where a session comes from: its agent here, the program that it was imported from, and its directory."""
+    """Where a session comes from: its agent here, the program that it was imported from, the key of a gateway, and its
+    directory."""
     agent, directory = (header.metadata or {}).get(AGENT_KEY), directory_in(header)
     return {
         "agent": agent if isinstance(agent, str) else None,
         "origin": FORMATS[header.origin].title if header.origin in FORMATS else header.origin,
+        "gatewayKey": gateway_key_in(header),
         "directory": None if directory is None else home_path(directory),
     }
 
@@ -500,6 +510,7 @@ ENDPOINTS = (
             _BEST,
         ),
     ),
+    SESSION_SEARCH,
     Endpoint(
         "GET",
         f"{_SESSION}/entries",

@@ -8,12 +8,14 @@ continue in another process.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 from bartack.events import LiveEvent
 from bartack.store.live import Position
 from bartack.store.session_store import SessionStore
+from bartack_server.answer_drafts import SESSION_PREFIX, follow_drafts
 
 __all__ = ["LiveHub"]
 
@@ -23,8 +25,10 @@ _RING = 512  # events; an answer writes about seven a second
 class LiveHub:
     """The live sessions of one store."""
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: SessionStore, drafts: Path | None = None) -> None:
+        """`drafts` is where gateways on this machine keep their answers in progress."""
         self._store = store
+        self._drafts = drafts
         self._rings: dict[str, _Ring] = {}
 
     async def follow(self, session_id: str, position: str = "") -> AsyncGenerator[Sequence[LiveEvent], None]:
@@ -38,7 +42,7 @@ class LiveHub:
             cursor = ring.after(position)
             while not ring.ended:
                 if cursor is None:
-                    async with aclosing(self._store.follow_live(session_id, position)) as events:  # type: ignore[type-var]
+                    async with aclosing(self._events(session_id, position)) as events:  # type: ignore[type-var]
                         async for event in events:
                             yield (event,)
                             position = event.position
@@ -61,13 +65,18 @@ class LiveHub:
         finally:
             self._leave(session_id, ring)
 
+    def _events(self, session_id: str, position: str) -> AsyncIterator[LiveEvent]:
+        if self._drafts is None or not session_id.startswith(SESSION_PREFIX):
+            return self._store.follow_live(session_id, position)
+        return follow_drafts(self._store, self._drafts, session_id, position)
+
     async def _entered(self, session_id: str) -> "_Ring":
         ring = self._rings.get(session_id)
         if ring is None or ring.ended:
             tail = await self._store.tail_of(session_id)
             ring = self._rings.get(session_id)  # another viewer may have created it meanwhile
             if ring is None or ring.ended:
-                ring = self._rings[session_id] = _Ring(self._store, session_id, str(tail.seq))
+                ring = self._rings[session_id] = _Ring(self._events(session_id, str(tail.seq)), str(tail.seq))
         ring.viewers += 1
         return ring
 
@@ -87,7 +96,7 @@ class LiveHub:
 class _Ring:
     """The last events of one session, numbered from 0."""
 
-    def __init__(self, store: SessionStore, session_id: str, start: str) -> None:
+    def __init__(self, events: AsyncIterator[LiveEvent], start: str) -> None:
         self.viewers = 0
         self.ended = False
         self.error: Exception | None = None
@@ -95,11 +104,11 @@ class _Ring:
         self._first = 0  # the number of the first one
         self._next = {start: 0}  # the number of the event after each position
         self._changed = asyncio.Event()
-        self._task = asyncio.create_task(self._read(store, session_id, start))
+        self._task = asyncio.create_task(self._read(events))
 
-    async def _read(self, store: SessionStore, session_id: str, start: str) -> None:
+    async def _read(self, live: AsyncIterator[LiveEvent]) -> None:
         try:
-            async with aclosing(store.follow_live(session_id, start)) as events:  # type: ignore[type-var]
+            async with aclosing(live) as events:  # type: ignore[type-var]
                 async for event in events:
                     self._add(event)
         except Exception as error:  # noqa: BLE001 - raised to every viewer

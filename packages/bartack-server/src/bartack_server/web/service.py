@@ -18,25 +18,28 @@ from bartack.events import LiveEvent
 from bartack.models.prices import ModelInfo
 from bartack.nouns.entries import SessionHeader
 from bartack.nouns.errors import NotFound, PartValidationError
-from bartack.nouns.messages import ModelRef
+from bartack.nouns.messages import Message, ModelRef
 from bartack.queues import Job, RunQueue, StoreQueue
 from bartack.session.title import title_from
 from bartack.store import open_store
+from bartack.store.address import StoreAddress
 from bartack.store.append import check_id
 from bartack.store.foreign import adopt as adopt_session
 from bartack.store.foreign import check_adopted
 from bartack.store.requests import load_state
 from bartack.store.session_store import RESERVED, SessionStore, new_session
 from bartack.tools import LocalRuntime
+from bartack_server.answer_drafts import answered_sessions, drafts_folder
 from bartack_server.web.access import User
 from bartack_server.web.hub import LiveHub
 from bartack_server.web.queued_runs import QueuedRuns
 from bartack_server.web.runs import AGENT_KEY, ServerRuns
 
-__all__ = ["SessionService", "StartedRun"]
+__all__ = ["SessionService", "StartedRun", "gateway_key_in"]
 
 T = TypeVar("T")
 _KNOWN = 10_000  # overviews of sessions, and models
+_RECENT = 20  # entries among which the last answer is looked for
 _FOREIGN = "foreign"  # the state of a session in which another program has a run open
 
 
@@ -55,6 +58,7 @@ class Overview(NamedTuple):
     tail: str
     state: str
     header: SessionHeader
+    model: str | None  # the one that answered last, through a gateway
 
 
 class SessionService:
@@ -68,15 +72,18 @@ class SessionService:
         models: Sequence[str] = (),
         drain_s: float = 20.0,
         queue: Callable[[SessionStore], RunQueue] | None = None,
+        drafts: Path | None = None,
     ) -> None:
         """`models` are those that users may choose besides the agents' own. `queue` returns the queue that runs are
-        handed to.
+        handed to. `drafts` is where gateways on this machine keep their answers in progress; with the address of a
+        store, it follows from that.
         """
         self._given = agents
         self._store_at = store
         self._models = models
         self.drain_s = drain_s
         self._new_queue = queue
+        self._drafts = drafts
         self.closing = asyncio.Event()  # the server is about to stop
         self._store: SessionStore | None = None
         self._opening = asyncio.Lock()
@@ -109,7 +116,9 @@ class SessionService:
             self.queue: RunQueue = (self._new_queue or StoreQueue)(store)
             if self._new_queue is not None:
                 self.runs = QueuedRuns(self.agents, store, self.queue)
-            self.hub = LiveHub(store)
+            if self._drafts is None and (address is None or isinstance(address, str | Path)):
+                self._drafts = drafts_folder(StoreAddress.parse(address))
+            self.hub = LiveHub(store, self._drafts)
             self._store = store
             self._owns_store = store is not address
             self._resuming = asyncio.create_task(self.runs.keep_resuming())
@@ -275,6 +284,22 @@ class SessionService:
         """The header of a session; one without values if it has none, or if it was redacted."""
         return (await self._overview(session_id, tail)).header
 
+    async def model_of(self, session_id: str, tail: str | None = None) -> str | None:
+        """The model that answered last in a session of a gateway."""
+        return (await self._overview(session_id, tail)).model
+
+    async def _gateway_model(self, session_id: str, header: SessionHeader, last_seq: int) -> str | None:
+        if gateway_key_in(header) is None:
+            return None
+        for entry in reversed(await self.store.entries(session_id, max(0, last_seq - _RECENT))):
+            if isinstance(entry.fact, Message) and entry.fact.meta is not None and entry.fact.meta.model is not None:
+                return entry.fact.meta.model.model
+        return None
+
+    def answered_sessions(self) -> Mapping[str, str]:
+        """The sessions in which gateways on this machine are answering, with the model that answers."""
+        return {} if self._drafts is None else answered_sessions(self._drafts)
+
     async def _overview(self, session_id: str, tail: str | None) -> Overview:
         """Computed once for each last entry, which is `tail` if that is known."""
         overview = self._overviews.get(session_id)
@@ -289,8 +314,16 @@ class SessionService:
         header = await header_of(self.store, session_id) or SessionHeader()
         if len(self._overviews) > _KNOWN:
             self._overviews.clear()
-        overview = self._overviews[session_id] = Overview(position.entry_id, activity, header)
+        overview = self._overviews[session_id] = Overview(
+            position.entry_id, activity, header, await self._gateway_model(session_id, header, position.seq)
+        )
         return overview
+
+
+def gateway_key_in(header: SessionHeader) -> str | None:
+    """The name of the gateway key that a session was recorded for."""
+    name = (header.metadata or {}).get("gatewayKey")
+    return name if isinstance(name, str) else None
 
 
 def _text(prompt: Sequence[Prompt]) -> str:

@@ -37,7 +37,7 @@ from bartack.nouns.tables import AgentStatus
 from bartack.session.decisions import approval_id, read_approval_id
 from bartack.store import SessionStore
 from bartack.store.errors import session_not_found_error
-from bartack.store.ranking import SearchFilter, search_sessions
+from bartack.store.ranking import SearchFilter, parse_search_time, search_sessions
 from bartack.store.requests import pending_approvals
 
 _MAX_TEXT = 100_000  # characters of a session; about 25,000 tokens
@@ -102,21 +102,39 @@ class _Sessions:
         self.agent = agent
 
     async def search_sessions(
-        self, words: str = "", limit: int = 20, agent: str | None = None, tool: str | None = None, errors: bool = False
+        self,
+        words: str = "",
+        limit: int = 20,
+        *,
+        agent: str | None = None,
+        project: str | None = None,
+        model: str | None = None,
+        tool: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        errors: bool = False,
     ) -> dict[str, Any]:
         """Find stored sessions by words that occur in them, the best matches first. Terms such as snake_case or
         src/main.py are found as they are written, "two words" in double quotes in a row, and begin* by its beginning.
-        Restrict the search to sessions of an agent, to calls of a tool and their results, or to errors. Without words,
-        list the latest sessions."""
+        Restrict the search to sessions of an agent, in a project (an absolute directory) or with a model, to what
+        happened from since until before until (ISO 8601 times), to calls of a tool and their results, or to errors.
+        Without words, list the latest sessions of the agent and the project."""
         limit = max(1, min(limit, 100))
         try:
-            by_agent = SessionFilter(self._store, agent, None)
+            by_header = SessionFilter(self._store, agent, None if project is None else Path(project))
 
             async def accepts(session_id: str) -> bool:
-                return await self._scope.accepts(session_id) and await by_agent.accepts(session_id)
+                return await self._scope.accepts(session_id) and await by_header.accepts(session_id)
 
             if words.strip():
-                chosen = SearchFilter(accepts, tool=tool, errors_only=errors)
+                chosen = SearchFilter(
+                    accepts,
+                    model=model,
+                    tool=tool,
+                    since=parse_search_time(since),
+                    until=parse_search_time(until),
+                    errors_only=errors,
+                )
                 sessions = await search_sessions(self._store, words, limit, chosen=chosen)
                 return {
                     "hits": [

@@ -6,18 +6,18 @@ is recent and if there are more.
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import NamedTuple
 
 from bartack.nouns.entries import Entry, StreamFailed
-from bartack.nouns.errors import NotFound
+from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.store.session_store import RESERVED, Hit, SessionStore
 
-__all__ = ["MATCH_LIMITS", "FoundSession", "SearchFilter", "search_sessions"]
+__all__ = ["MATCH_LIMITS", "FoundSession", "SearchFilter", "parse_search_time", "search_sessions"]
 
 # How many of the best matches are considered: first a few, then more if the filters leave too little of them.
 MATCH_LIMITS = (500, 10_000)
@@ -64,6 +64,18 @@ async def search_sessions(
         if len(hits) < most or len(sessions) >= limit:
             break
     return tuple(sessions[:limit])
+
+
+def parse_search_time(text: str | None, *, path: str = "$") -> datetime | None:
+    """A time in ISO 8601 that another program sent; one without a zone is UTC. `PartValidationError` if it is none."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        problem = f"{text[:40]!r} is not an ISO 8601 time, such as 2026-01-31T09:00:00Z."
+        raise PartValidationError(problem, path=path) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _grouped(hits: Sequence[Hit], now: datetime) -> list[FoundSession]:

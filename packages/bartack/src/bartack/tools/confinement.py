@@ -19,8 +19,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from shutil import rmtree, which
@@ -55,11 +56,18 @@ _SECRETS = """
 .ssh .aws .azure .gnupg .kube .docker .netrc .npmrc .pypirc .pgpass .my.cnf .git-credentials .vault-token .terraform.d
 .password-store .config/gcloud .config/gh .config/op .config/bartack .config/rclone .config/hub .local/share/bartack
 .local/share/keyrings .cargo/credentials .cargo/credentials.toml .gem/credentials .m2/settings.xml .boto .s3cfg
-.claude/.credentials.json .codex/auth.json .gemini .mozilla .config/google-chrome .config/chromium .bash_history
+.config/git/credentials .config/containers/auth.json .config/doctl .config/glab-cli .fly .huggingface/token
+.cache/huggingface/token .claude/.credentials.json .codex/auth.json
+.gemini .mozilla .config/google-chrome .config/chromium .bash_history
 .zsh_history .python_history .psql_history .node_repl_history .lesshst .viminfo Library/Keychains Library/Cookies
 """
+# Keys in files at the top of the home, where people download them.
+_KEY_FILES = ["*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.kdbx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"]
 _SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/etc/ssh", "/run")
 _HOMES = ("/home", "/Users")  # the folders of all users' homes
+_TEMPORARY = ("/tmp", "/dev/shm")  # where all users have files
+# What root could change in a new /proc with no capability at all: the kernel compares only the user.
+_KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/mtrr")
 _PROBE_S = 20.0
 # Named and not imported: it needs modules that other systems lack.
 _LAUNCHER = str(Path(__file__).with_name("confine_process.py"))
@@ -94,6 +102,8 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
 
     def _secrets(self) -> Iterator[Path]:
         yield from (self.home / name for name in _SECRETS.split())
+        with suppress(OSError):
+            yield from (path for path in self.home.iterdir() if any(fnmatchcase(path.name, key) for key in _KEY_FILES))
         yield from map(Path, _SYSTEM_SECRETS)
         yield from self.hidden
         for folder in map(Path, _HOMES):
@@ -148,25 +158,33 @@ class Bubblewrap:
         policy = self.policy
         arguments = ["--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         arguments += ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+        for path in _KERNEL_SETTINGS:
+            arguments += ["--ro-bind-try", path, path]
         if not policy.network:
             arguments.append("--unshare-net")
         writable = [str(path) for path in (policy.root, *policy.writable) if path.exists()]
         hidden = policy.hidden_paths()
+        if not policy.network:
+            hidden += [path for path in _sockets() if self._is_visible(path, hidden, writable)]
         # Mounts are made in this order, and a later one covers an earlier one: what contains the workspace is hidden
         # before the workspace is mounted, and what it contains afterwards.
         for path in hidden:
-            if not any(path.startswith(f"{folder}/") for folder in writable):
+            if not _is_below(path, writable):
                 arguments += _covered(path)
         for path in writable:
             arguments += ["--bind", path, path]
         for path in hidden:
-            if any(path.startswith(f"{folder}/") for folder in writable):
+            if _is_below(path, writable):
                 arguments += _covered(path)
         for path in policy.readonly_paths():
             arguments += ["--ro-bind", path, path]
         if policy.network and Path("/run/systemd/resolve").exists():
             arguments += ["--ro-bind", "/run/systemd/resolve", "/run/systemd/resolve"]
         return _launched(policy, None, ["bwrap", *arguments, "--chdir", str(directory), "--", *words])
+
+    @staticmethod
+    def _is_visible(path: str, hidden: Sequence[str], writable: Sequence[str]) -> bool:
+        return not _is_below(path, hidden) and (_is_below(path, writable) or not _is_below(path, _TEMPORARY))
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables, but for the folder for temporary files, which is private inside."""
@@ -224,13 +242,8 @@ class Landlock:
 
     def _hidden_temporary(self) -> list[str]:
         """Everybody's temporary files, except the workspace if it is there, and the folder of this sandbox."""
-        folder = Path("/tmp")
-        own = (self.policy.root, *self.policy.writable, self._temporary_folder())
-        inside = [path for path in own if path.is_relative_to(folder)]
-        if not inside:
-            return [str(folder)]
-        paths = set(_beside(folder, inside[0]))
-        for path in inside[1:]:
+        paths = set(map(Path, _TEMPORARY))
+        for path in (self.policy.root, *self.policy.writable, self._temporary_folder()):
             paths = {part for hidden in paths for part in _beside(hidden, path)}
         return [str(path) for path in paths]
 
@@ -332,6 +345,22 @@ def _beside(hidden: Path, inside: Path) -> Iterator[Path]:
         folder = Path(*inside.parts[:depth])
         with suppress(OSError):
             yield from (entry for entry in folder.iterdir() if not inside.is_relative_to(entry))
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _sockets() -> list[str]:
+    """The sockets in the file system that processes of this network namespace have opened. A new namespace closes the
+    way to all others; those that commands open inside belong to theirs, and are not listed here."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+    except OSError:
+        return []
+    columns = (line.split(maxsplit=7) for line in lines)
+    paths = {Path(row[7]) for row in columns if len(row) == 8 and row[7].startswith("/")}
+    return sorted({str(path) for candidate in paths if (path := _resolved(candidate)) is not None and path.is_socket()})
 
 
 def _covered(path: str) -> list[str]:

@@ -165,7 +165,7 @@ class SessionList extends HTMLElement {
     if (session.state === "waiting") place(sign, sign.querySelector(".pill") ? [...sign.childNodes] : [h("span", { class: "pill ask", title: "Needs approval" }, "?")]);
     else if (isUnread) place(sign, sign.querySelector(".dot") ? [...sign.childNodes] : [h("span", { class: "dot", role: "img", "aria-label": "Not read yet", title: "Not read yet" })]);
     else place(sign, pins.has(session.id) ? (sign.querySelector(".i") ? [...sign.childNodes] : [icon("pin", "s")]) : []);
-    write(text, [state, viewers, hasSeveralAgents && agentOf(session), project].filter(Boolean).join(" · ") || agentOf(session));
+    write(text, [state, viewers, (hasSeveralAgents || session.gatewayKey) && agentOf(session), session.model, project].filter(Boolean).join(" · ") || agentOf(session));
     write(cost, money(session.spend?.costUsd));
   }
 
@@ -191,7 +191,7 @@ function highlighted(text, words) {
 }
 
 function agentOf(session) {
-  return session.origin ?? session.agent ?? "bartack";
+  return session.gatewayKey ?? session.origin ?? session.agent ?? "bartack";
 }
 
 function day(date) {

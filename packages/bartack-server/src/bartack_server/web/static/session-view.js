@@ -260,7 +260,7 @@ class SessionView extends HTMLElement {
     this.#showState();
     write(this.#titleText, details.title || "Untitled");
     document.title = `${details.title || id} · Bartack`;
-    write(this.#where, [details.origin ?? details.agent, details.directory, money(details.totals?.spend?.costUsd)].filter(Boolean).join(" · "));
+    write(this.#where, [details.gatewayKey ?? details.origin ?? details.agent, details.directory, money(details.totals?.spend?.costUsd)].filter(Boolean).join(" · "));
     this.#composer.details(details, this.#models);
     this.#draw();
     this.#emit("changed");
