@@ -17,13 +17,12 @@ from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from bartack.app.permissions import COMMAND_TOOL, FILE_TOOLS, Rule, RuledCall
-from bartack.app.settings import settings_file
+from bartack.app.settings import Mode, settings_file
 from bartack.nouns.parts import ToolCall
 from bartack.tools import ApprovalPolicy, LocalRuntime, ToolDefinition, by_definition
 
 __all__ = ["MODES", "PLAN_REFUSAL", "Mode", "ModePolicy", "mode_policy"]
 
-Mode = Literal["ask", "plan", "edit", "sandbox", "yes"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 PLAN_REFUSAL = (
     "Plan mode: nothing may be changed and no command run. Read what you need, then answer with a plan of the changes."

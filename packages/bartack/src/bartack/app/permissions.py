@@ -32,13 +32,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from bartack.app.command_families import FAMILIES, families_in, is_covered
 from bartack.app.errors import with_hint
-from bartack.app.settings import config_path
+from bartack.app.settings import KeptMode, config_path
 from bartack.nouns.errors import BartackError, ErrorCode
 
 COMMAND_TOOL = "run_command"
@@ -220,7 +220,7 @@ def covering(rules: Sequence[Rule], call: RuledCall) -> Rule | None:
 
 
 class _Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    mode: Literal["ask", "plan", "edit", "sandbox"] | None = None
+    mode: KeptMode | None = None
     allow: tuple[Rule, ...] = ()
 
 
@@ -236,11 +236,11 @@ class PermissionFile:
         """The rules as the file has them now. Raises `BartackError` if it is invalid."""
         return self._parsed(self._text())
 
-    def mode(self) -> Literal["ask", "plan", "edit", "sandbox"] | None:
+    def mode(self) -> KeptMode | None:
         """The permission mode that is kept for the directory. Raises `BartackError` if the file is invalid."""
         return self._content(self._text()).mode
 
-    def keep_mode(self, mode: Literal["ask", "plan", "edit", "sandbox"]) -> None:
+    def keep_mode(self, mode: KeptMode) -> None:
         """Use this permission mode in the directory from now on."""
         text = self._text()
         self._parsed(text)

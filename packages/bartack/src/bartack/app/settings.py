@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from bartack.models.by_name import DefaultModel
 
 T = TypeVar("T")
+KeptMode = Literal["ask", "plan", "edit", "sandbox"]  # the permission modes that a directory can keep
+Mode = Literal[KeptMode, "yes"]
 
 
 class CommandSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     theme: Literal["auto", "light", "high-contrast", "mono"] = "auto"
     notify: Literal["bell", "desktop", "off"] = "bell"
     otel: bool = False
-    mode: Literal["ask", "plan", "edit", "sandbox", "yes"] = "ask"
+    mode: Mode = "ask"
     keys: Literal["emacs", "vi"] = "emacs"
     status_line: str = ""
     busy_retries: Annotated[int, msgspec.Meta(ge=0)] = 12

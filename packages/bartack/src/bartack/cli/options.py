@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from bartack.app.errors import error_hint, with_hint
+from bartack.app.settings import Mode
 from bartack.nouns.errors import BartackError
 
 _SESSIONS = 50  # more do not fit on a screen
@@ -199,7 +200,7 @@ ToolOption = Annotated[
     typer.Option("--tool", metavar="MODULE:NAME", help="Python function to offer as a tool. May be repeated."),
 ]
 ModeOption = Annotated[
-    Literal["ask", "plan", "edit", "sandbox", "yes"] | None,
+    Mode | None,
     typer.Option(
         metavar="ask|plan|edit|sandbox|yes",
         help="What runs without asking: nothing (ask), nothing, with changes refused (plan), changes to files (edit), "

@@ -1,7 +1,7 @@
 """`Format`: everything about one wire format, in one row; and the `HistoryRules` that are part of it.
 
 To add a format, create a folder whose ``__init__`` defines its row as ``FORMAT``, and add its name to
-`bartack.formats.FORMATS`.
+`FORMATS` in `bartack.formats.extra_fields`.
 
 **History rules.** All providers require the following, so there is no rule for it:
 
