@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,12 +117,10 @@ def place(request: pytest.FixtureRequest, uid: int, monkeypatch: pytest.MonkeyPa
     )
     shared = Path("/dev/shm", base.name)
     shared.write_text("hunter2")
-    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as services:
-        for folder in (base / "outside", base / "home/user/work"):
-            service = services.enter_context(socket.socket(socket.AF_UNIX))
-            service.bind(str(folder / "service"))
-            service.listen()
-            (folder / "service").chmod(0o777)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(base / "home/user/work/service"))
+        service.listen()
+        (base / "home/user/work/service").chmod(0o777)
         yield Place(base, uid, policy, sandbox, bystander.pid, server.getsockname()[1])
     shared.unlink()
     bystander.kill()
@@ -163,7 +161,6 @@ ATTEMPTS = {
     "read the environment of a process": "tr '\\0' '\\n' < /proc/$PID/environ | grep hunter2",
     "signal a process": "kill -0 $PID",
     "connect to a server": "exec 3<>/dev/tcp/127.0.0.1/$PORT",
-    "connect to a service": f"python3 -c '{_CONNECT}' $BASE/outside/service",
     "connect to a service in the workspace": f"python3 -c '{_CONNECT}' $PWD/service",
 }
 

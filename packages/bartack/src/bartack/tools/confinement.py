@@ -166,7 +166,7 @@ class Bubblewrap:
         writable = [str(path) for path in (policy.root, *policy.writable) if path.exists()]
         hidden = policy.hidden_paths()
         if not policy.network:
-            hidden += [path for path in _sockets() if self._is_visible(path, hidden, writable)]
+            hidden += [path for path in _sockets() if _is_below(path, writable)]
         # Mounts are made in this order, and a later one covers an earlier one: what contains the workspace is hidden
         # before the workspace is mounted, and what it contains afterwards.
         for path in hidden:
@@ -182,10 +182,6 @@ class Bubblewrap:
         if policy.network and Path("/run/systemd/resolve").exists():
             arguments += ["--ro-bind", "/run/systemd/resolve", "/run/systemd/resolve"]
         return _launched(policy, None, ["bwrap", *arguments, "--chdir", str(directory), "--", *words])
-
-    @staticmethod
-    def _is_visible(path: str, hidden: Sequence[str], writable: Sequence[str]) -> bool:
-        return not _is_below(path, hidden) and (_is_below(path, writable) or not _is_below(path, _TEMPORARY))
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables, but for the folder for temporary files, which is private inside."""
