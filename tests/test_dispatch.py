@@ -88,6 +88,7 @@ DEFAULTS = {  # by module and function
     "bartack_server.web.document:_read_calls": "changes nothing about a call that has ended",
     "bartack_server.web.event_stream:_live_frame": "the kinds of `LiveEvent`, which mypy checks",
     "bartack_server.web.inspect_api:_model_of": "refused: not an answer of a model",
+    "bartack_server.web.service:SessionService._gateway_model": "passed over: only answers name their model",
     "bartack_server.web.page:_html_of": "has no text to render",
     "bartack_server.web.page:PageEvents.frame": "drawn from its entry",
     "bartack_server.web.page:PageEvents._read_calls": "changes no call",

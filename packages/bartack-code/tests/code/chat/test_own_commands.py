@@ -221,7 +221,7 @@ def test_own_commands_have_a_terminal(tmp_path: Path) -> None:
     with scene(tmp_path, ["Seen."]) as stage, stage.chat(columns=60, rows=24) as chat:
         chat.wait_for_prompt()
         chat.say("!read -p 'Name: ' name; tput cols; echo Hello $name; test -t 1 && echo a terminal > /dev/tty")
-        chat.wait_for("Name:")
+        chat.wait_for(lambda screen: "\nName:" in screen)
         chat.resize(72, 20)
         chat.say("Ada")
         chat.wait_for("added to your next message")
