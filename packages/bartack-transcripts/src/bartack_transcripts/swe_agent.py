@@ -18,7 +18,7 @@ __all__ = ["looks_like_swe_agent", "read_swe_agent"]
 
 _AGENT = "swe-agent"
 _HISTORY = re.compile(rb'(?<!\\)"history"\s*:\s*\[')
-_FIELDS = ("role", "content", "tool_calls", "tool_call_id")  # those of the API
+_FIELDS = ("role", "content", "tool_calls", "tool_call_id")  # the fields that the API takes
 
 
 def looks_like_swe_agent(name: str, head: bytes) -> bool:

@@ -65,7 +65,7 @@ from bartack_code.workspace.worktree import Worktree, new_worktree
 
 app = options.new_app("Chat with a model in the terminal.")
 
-_MOST_NAMES = 10  # of what a folder brings along
+_MOST_NAMES = 10  # A longer list of what a folder brings along is cut.
 
 
 @app.command(no_args_is_help=False)

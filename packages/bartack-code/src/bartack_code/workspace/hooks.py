@@ -42,7 +42,7 @@ from bartack_code.workspace.user_program import run_user_program
 __all__ = ["HookFile", "HookRunner", "find_hook_file"]
 
 _FOR_THE_MODEL = 2  # the exit status
-_MAX_CHARS = 10_000  # of what a hook has printed
+_MAX_CHARS = 10_000  # The rest of what a hook prints is cut.
 
 
 class _Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

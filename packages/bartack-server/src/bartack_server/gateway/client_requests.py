@@ -110,7 +110,7 @@ _CODES = {
     ErrorCode.INVALID_CONFIG: ErrorCode.INVALID_REQUEST,
 }
 _STATUSES = {413: ErrorCode.REQUEST_TOO_LARGE}
-_RAW_CODES = {"$.previous_response_id": "previous_response_not_found"}  # of OpenAI, by the path of what is refused
+_RAW_CODES = {"$.previous_response_id": "previous_response_not_found"}  # OpenAI's codes, by the path of what is refused
 
 
 def failure_of(error: BartackError | HttpError) -> Failed:

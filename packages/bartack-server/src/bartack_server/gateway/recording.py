@@ -41,7 +41,7 @@ from bartack_server.gateway.keys import GatewayKey
 
 __all__ = ["ConversationRecord", "Recorder", "StoredResponse", "answer_fact", "append_after", "session_id_for"]
 
-_MAX_SESSIONS = 1000  # whose places are kept in memory
+_MAX_SESSIONS = 1000  # Places of more sessions are read again when they are needed.
 _RESPONSE = "resp_"
 _RESPONSE_ID = re.compile(r"resp_([0-9a-f]{24})[0-9a-f]{32}")
 _KEY_ID = "gatewayKeyId"  # a key in the metadata of a session
@@ -152,7 +152,7 @@ class ConversationRecord:
         self._key = key
         self._request = request
         self._beginning: asyncio.Task[str] | None = None  # stores the history, and returns the id of its last entry
-        self._last_seq = 0  # that of the session then
+        self._last_seq = 0  # the last seq of the session when its history was stored
         self.session_id = ""
 
     def begin(self, request: ModelRequest) -> None:
