@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -122,7 +123,7 @@ _SAFE_HEADERS = frozenset(
 _SECRET_NAME = re.compile(r"auth|key|token|secret|password|cookie|credential|signature", re.IGNORECASE)
 
 # Keys by the prefixes that their vendors give them for secret scanners.
-_KEYS = re.compile(
+_KEYS = (
     r"\b(?:sk|pk|rk)-[\w*.-]{8,}"  # OpenAI, Anthropic (sk-ant-), DeepSeek, OpenRouter (sk-or-); also half masked
     r"|\bgsk_\w{8,}|\bxai-(?!responses\b)[\w*-]{8,}|\bcsk-[\w*-]{8,}|\bpplx-\w{8,}|\bfw_\w{8,}|\btgp_v1_[\w-]{8,}|\bhf_\w{8,}"
     r"|\bAIza[\w-]{20,}|\bya29\.[\w.-]{8,}|\bAQ\.[\w-]{20,}"  # Google: API key, access token, express key
@@ -150,7 +151,7 @@ def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in secrets:
         if len(secret) >= _MIN_SECRET_CHARS:
             text = text.replace(secret, MASK)
-    return _KEYS.sub(MASK, text)
+    return re.sub(_KEYS, MASK, text)
 
 
 def mask_bytes(data: bytes, secrets: Iterable[str] = ()) -> bytes:
@@ -159,10 +160,14 @@ def mask_bytes(data: bytes, secrets: Iterable[str] = ()) -> bytes:
     return b"".join([*masker.feed(data), *masker.end()])
 
 
-_KEY_BYTES = re.compile(_KEYS.pattern.encode())
 _BEARER = re.compile(rb"bearer\s+\Z", re.IGNORECASE)
 _MAX_KEY_BYTES = 4096  # a JSON web token with many claims has about 2,000
 _MAX_HELD_BYTES = 64 * 1024
+
+
+@cache  # compiling takes milliseconds, and most programs mask nothing
+def _key_bytes() -> re.Pattern[bytes]:
+    return re.compile(_KEYS.encode())
 
 
 class ChunkMasker:
@@ -215,7 +220,7 @@ class ChunkMasker:
 
     def _spans(self) -> list[tuple[int, int]]:
         """Where secrets begin and end; those that overlap are one."""
-        matches = [match.span() for match in _KEY_BYTES.finditer(self._held, self._masked)]
+        matches = [match.span() for match in _key_bytes().finditer(self._held, self._masked)]
         for secret in self._secrets:
             matches += [match.span() for match in re.finditer(re.escape(secret), self._held)]
         spans: list[tuple[int, int]] = []

@@ -115,35 +115,31 @@ _BLANK = re.compile(r"\n\s*\n")
 # Tools for models that work in several steps.
 _UNSUITED = frozenset({"update_plan", "check_job"})
 _ASKED = r"^(?: (?:please | can \s you | could \s you | would \s you | now | let's) \s)*"
-_WORK = re.compile(  # requests that take several steps
+# Compiled at first use, as `re` does with strings: this module is loaded with every model, and these take milliseconds.
+_WORK = (  # requests that take several steps
     _ASKED
     + r"""(?:
         refactor | implement | debug | deploy | migrate | optimi[sz]e | rewrite | redesign | review | improve | upgrade
         | why \s (?:do | does | did | is | are) \b .* \b (?:fail\w* | crash\w* | broken | wrong | slow | not \s work\w*)
         | fix \b .* \b (?:bugs? | tests? | errors? | issues? | problems? | code | project | build | everything)
         | (?:add | write | create | make | build) \b .* \b (?:tests | features? | app | application | website | game)
-    ) \b (?!\.\w)""",  # not the name of a file
-    re.I | re.X | re.S,
+    ) \b (?!\.\w)"""  # not the name of a file
 )
-_OF_TODAY = re.compile(  # what no model knows by itself
+_OF_TODAY = (  # what no model knows by itself
     _ASKED
     + r"""(?:
         (?:what | who | when | which | how \s (?:much | many | long) | is | are | will | tell | show | give)\b .*
             \b (?:today | tonight | tomorrow | right \s now | this \s (?:week | month | year) | latest | weather | news)
         | what (?:'s | \s is)? \s (?:the \s)? (?:time | date | day) (?:\s is \s it | \s now)? \W* $
         | who (?:'s | \s is) \s the \s (?:current \s)? (?:president | prime \s minister | chancellor | pope)
-    ) (?!\w)""",
-    re.I | re.X | re.S,
+    ) (?!\w)"""
 )
 _NUMBER = r"\d[\d.,]+"  # two digits or more
-_ARITHMETIC = re.compile(
-    rf"""
+_ARITHMETIC = rf"""
         {_NUMBER} \s* (?:[*x×/÷^%] | times | (?:divided | multiplied) \s by) \s* {_NUMBER} | root \s of \s {_NUMBER}
         | how \s many \b .* \b (?:files | lines | words | functions | classes | tests)
         | (?:big | larg | long | small | short)est \b .* \b file
-    """,
-    re.I | re.X | re.S,
-)
+    """
 # What a request says about the choice of a file tool.
 _HOW = re.compile(r"(?:how \s (?:do | can | could | should | would) \s (?:i | we | you) | how \s to) \b", re.I | re.X)
 _FILE = re.compile(
@@ -265,7 +261,7 @@ def is_too_hard(messages: Sequence[Message], route: Route) -> bool:
     if not route.may_decline or not _is_about_files(route):
         return False
     request = " ".join(_last_request(messages).split())
-    return any(pattern.search(request) for pattern in (_WORK, _OF_TODAY, _ARITHMETIC))
+    return any(re.search(pattern, request, re.I | re.X | re.S) for pattern in (_WORK, _OF_TODAY, _ARITHMETIC))
 
 
 def asks_how(messages: Sequence[Message], route: Route) -> bool:

@@ -37,7 +37,7 @@ __all__ = [
 
 # Kana, Han and Hangul are written without spaces, so a search for part of a sentence must find it.
 _UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_WORD = rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+"  # compiled at first use: this takes milliseconds
 _TERM = re.compile(r'"([^"]*)"(\*?)|(\S+)')
 _CONTEXT = 60  # characters on each side of a match
 
@@ -58,7 +58,7 @@ class Phrase(NamedTuple):
 
 def words(text: str) -> list[str]:
     """The words of a text, in order."""
-    return _WORD.findall(text.casefold())
+    return re.findall(_WORD, text.casefold())
 
 
 def phrases(query: str) -> list[Phrase]:
@@ -98,7 +98,7 @@ def _place(text: str, phrase: Phrase) -> int:
     """Where the phrase is; 0 if it is nowhere."""
     latest: deque[re.Match[str]] = deque(maxlen=len(phrase.words))
     *before, last = phrase.words
-    for match in _WORD.finditer(text):
+    for match in re.finditer(_WORD, text):
         latest.append(match)
         word = match[0].casefold()
         ends_here = word.startswith(last) if phrase.is_prefix else word == last
