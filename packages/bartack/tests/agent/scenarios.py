@@ -152,7 +152,7 @@ async def user_abort(setting: Setting) -> None:
 
 async def resume_after_crash(setting: Setting) -> None:
     first = setting.agent([_answer("Both.", call("c1"), call("c2", city="Rome"))])
-    setting.store.left = 4  # the first entries, the answer, and both starts: then the crash
+    setting.store.left = 3  # the first entries, the answer, and both starts together: then the crash
     try:
         await first.run("Paris and Rome?", session=SESSION)
     except StoreError:

@@ -42,8 +42,10 @@ class Deaf(RunLog):
 class Eager(RunLog):
     """Reads what others add, but appends regardless of it."""
 
-    async def append(self, *facts: Fact, still: Callable[[], bool] | None = None) -> tuple[Entry, ...]:
-        return await super().append(*facts)
+    async def append(
+        self, *facts: Fact, still: Callable[[], bool] | None = None, may_share: bool = False
+    ) -> tuple[Entry, ...]:
+        return await super().append(*facts, may_share=may_share)
 
 
 @pytest.mark.parametrize(("log", "action"), [(Deaf, "note"), (Deaf, "abort"), (Eager, "queue"), (Eager, "abort")])

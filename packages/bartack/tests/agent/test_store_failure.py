@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from bartack import Conflict, ErrorCode, ToolCall, assistant
+from bartack import Conflict, Entry, ErrorCode, ToolCall, assistant
 from bartack.agent import Agent, RunFinished
 from bartack.models import ScriptedModel
+from bartack.nouns import wire
 from bartack.nouns.errors import StoreError
 from bartack.store import Lease, MemoryStore, open_store
 from bartack.store.append import Batch, Permit
@@ -59,6 +60,45 @@ async def test_a_failed_write_stops_the_run_at_once(good: int) -> None:
         assert (await again.resume(SESSION)).output == "Done."
         assert len(ran) == (1 if good >= 2 else 0)
         await check_session(store)
+
+
+class Picky(MemoryStore):
+    """Counts appends; a result for call c2 cannot be stored, whatever it is stored with."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.appended: list[list[str]] = []
+        self.refuses: str | None = None
+
+    async def _append(self, batch: Batch, expected_tail: str | None, permit: Permit) -> Lease | None:
+        if self.refuses in batch.calls:
+            raise StoreError("cannot store this")
+        self.appended.append([type(wire.decode(Entry, row.text).fact).__name__ for row in batch.rows])
+        return await super()._append(batch, expected_tail, permit)
+
+
+async def test_calls_that_start_together_share_a_commit() -> None:
+    """An append waits for the disk, and four in a row would delay the last call by three."""
+    store = Picky()
+    agent, _, _ = make([assistant(*[call(f"c{number}") for number in range(4)]), "Done."], store=store)
+    assert (await agent.run("Go", session=SESSION)).output == "Done."
+    assert ["ToolStarted"] * 4 in store.appended
+    assert [name for names in store.appended for name in names].count("Message") == 7
+    await check_session(store)
+
+
+async def test_a_result_that_cannot_be_stored_takes_no_other_with_it() -> None:
+    store = Picky()
+    store.refuses = "c2"
+    agent, _, _ = make([assistant(call("c1"), call("c2"), call("c3")), "Done."], store=store)
+    with pytest.raises(StoreError, match="cannot store this"):
+        await within(agent.run("Go", session=SESSION))
+    stored = [part.tool_call_id for message in await messages(store) for part in message.tool_results]
+    assert stored == ["c1"]
+    store.refuses = None
+    again, _, _ = make(["Done."], store=store)
+    assert (await again.resume(SESSION)).output == "Done."
+    await check_session(store)
 
 
 async def test_a_failed_write_is_raised_to_the_reader_of_the_events() -> None:

@@ -9,12 +9,14 @@ A brief store failure does not end a run: retryable appends are repeated with th
 can be kept. After any other failure, nothing more is written, because memory must not run ahead of the disk (D-5.7).
 
 An append that has begun is completed even if the task that requested it is cancelled: without its tail the run
-could not record that it was stopped.
+could not record that it was stopped. Facts about the calls of one answer that are recorded at the same time, or
+while another append is under way, share a commit: five calls that start together wait for the disk once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -75,6 +77,25 @@ async def _cancelled(task: "asyncio.Task[None]") -> None:
         await asyncio.wait({task}, timeout=_RETRY_S)
 
 
+def _following(tail: Tail, entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The entries with their places after this tail."""
+    for seq, entry in enumerate(entries, tail.seq + 1):
+        yield replace(entry, seq=seq, parent_id=tail.entry_id)
+        tail = Tail(entry.id, seq)
+
+
+@dataclass(eq=False)
+class _Append:
+    """Facts to append, and what became of them."""
+
+    facts: tuple[Fact, ...]
+    still: Callable[[], bool] | None
+    may_share: bool
+    entries: tuple[Entry, ...] = ()
+    error: Exception | None = None
+    is_done: bool = False
+
+
 class RunLog:
     """The session as one run appends to it and follows it."""
 
@@ -104,6 +125,7 @@ class RunLog:
         self._see = see
         self._tracer = tracer
         self._lock = asyncio.Lock()
+        self._waiting: list[_Append] = []  # for the lock
         self._changed = asyncio.Event()
         self._renewal: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
@@ -133,45 +155,75 @@ class RunLog:
 
     # -- appending
 
-    async def append(self, *facts: Fact, still: Callable[[], bool] | None = None) -> tuple[Entry, ...]:
+    async def append(
+        self, *facts: Fact, still: Callable[[], bool] | None = None, may_share: bool = False
+    ) -> tuple[Entry, ...]:
         """The facts as durable entries. After the first `StoreError` every call raises it.
 
-        If `still` is false once all that others have added is known, raises `Superseded` and stores nothing.
+        If `still` is false once all that others have added is known, raises `Superseded` and stores nothing. With
+        `may_share`, the facts may be stored together with others of which this is true: no `still` of theirs may depend
+        on any other of these facts.
         """
-        return await asyncio.shield(start(self._append(facts, still)))
+        append = _Append(facts, still, may_share)
+        self._waiting.append(append)
+        return await asyncio.shield(start(self._append(append)))
 
     async def settle(self) -> None:
         """Wait for an append that has begun."""
         async with self._lock:
             pass
 
-    async def _append(self, facts: tuple[Fact, ...], still: Callable[[], bool] | None) -> tuple[Entry, ...]:
-        async with self._lock, self._following_paused():
-            with self._tracer.append(facts):
-                return await self._append_now(facts, still)
+    async def _append(self, append: _Append) -> tuple[Entry, ...]:
+        async with self._lock:
+            if not append.is_done:
+                group = self._next_group()
+                async with self._following_paused():
+                    with self._tracer.append([fact for member in group for fact in member.facts]):
+                        await self._append_group(group)
+                        if append.error is not None:
+                            raise append.error
+        if append.error is not None:
+            raise append.error
+        return append.entries
 
-    async def _append_now(self, facts: tuple[Fact, ...], still: Callable[[], bool] | None) -> tuple[Entry, ...]:
-        session = self.session
-        entries: tuple[Entry, ...] = ()
+    def _next_group(self) -> list[_Append]:
+        """What is appended next: the first of those that wait, and what may be stored with it. Its own task, or that of
+        one before it in the group, does so."""
+        group = [self._waiting.pop(0)]
+        while group[0].may_share and self._waiting and self._waiting[0].may_share:
+            group.append(self._waiting.pop(0))
+        return group
+
+    async def _append_group(self, group: list[_Append]) -> None:
+        """Append the facts together; one at a time if that fails, so that each has its own error."""
+        try:
+            await self._append_together(group)
+        except Exception as error:  # noqa: BLE001 - raised by the `append` that it belongs to
+            if len(group) > 1:
+                for append in group:
+                    await self._append_group([append])
+            elif isinstance(error, StoreError):
+                self.failure = group[0].error = error
+            else:
+                group[0].error = error
+        for append in group:
+            append.is_done = True
+
+    async def _append_together(self, group: Iterable[_Append]) -> None:
+        entries: list[Entry] = []
         is_stored = False
         while not is_stored:
             if self.failure is not None:
                 raise self.failure
-            if still is not None and not still():
-                raise Superseded
-            entries = self._following(entries) or next_entries(
-                session.session_id, session.tail, facts, self.store.environment, run_id=self.run_id
-            )
-            try:
-                is_stored = await self._is_stored(entries)
-            except StoreError as error:
-                self.failure = error
-                raise
+            for append in group:
+                if append.error is None and append.still is not None and not append.still():
+                    append.error = Superseded()
+            entries = self._numbered(append for append in group if append.error is None)
+            is_stored = not entries or await self._is_stored(entries)
         for entry in entries:
             self._push(entry)
-        return entries
 
-    async def _is_stored(self, entries: tuple[Entry, ...]) -> bool:
+    async def _is_stored(self, entries: Sequence[Entry]) -> bool:
         """Append the entries; False if others appended first, in which case their entries are folded."""
         session = self.session
         try:
@@ -192,14 +244,21 @@ class RunLog:
             return False
         return True
 
-    def _following(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    def _numbered(self, group: Iterable[_Append]) -> list[Entry]:
         """The entries after the tail as it is now. They keep their ids, so they are stored once whatever happens."""
-        moved: list[Entry] = []
-        tail = self.session.tail
-        for entry in entries:
-            moved.append(replace(entry, seq=tail.seq + 1, parent_id=tail.entry_id))
-            tail = Tail(entry.id, tail.seq + 1)
-        return tuple(moved)
+        session = self.session
+        numbered: list[Entry] = []
+        tail = session.tail
+        for append in group:
+            entries = append.entries or next_entries(
+                session.session_id, tail, append.facts, self.store.environment, run_id=self.run_id
+            )
+            if (entries[0].parent_id, entries[0].seq) != (tail.entry_id, tail.seq + 1):
+                entries = tuple(_following(tail, entries))
+            append.entries = entries
+            numbered += entries
+            tail = Tail(entries[-1].id, entries[-1].seq)
+        return numbered
 
     def _push(self, entry: Entry) -> None:
         changes = self.session.push(entry)

@@ -85,7 +85,10 @@ class _Calls:
         def may_start() -> bool:
             return context.state.abort is None and (still is None or still())
 
-        await context.log.append(fact, still=may_start if isinstance(fact, ToolStarted) else still)
+        condition = may_start if isinstance(fact, ToolStarted) else still
+        await context.log.append(
+            fact, still=condition, may_share=isinstance(fact, ToolStarted | ToolProgress | Message)
+        )
         _update_status(context)
         if isinstance(fact, ApprovalRequired):
             publish_question(context, fact)
