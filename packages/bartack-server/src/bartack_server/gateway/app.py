@@ -31,7 +31,6 @@ from bartack.nouns.requests import ModelRequest
 from bartack.store import open_store
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
-from bartack_server.answer_drafts import drafts_folder
 from bartack_server.gateway import listings
 from bartack_server.gateway.accounts import Accounts, Reservation
 from bartack_server.gateway.agent_model import AgentModel
@@ -48,7 +47,7 @@ from bartack_server.gateway.client_requests import (
     failure_of,
     presented_keys,
 )
-from bartack_server.gateway.drafts import Drafts
+from bartack_server.gateway.drafts import Drafts, drafts_folder
 from bartack_server.gateway.envelopes import Envelopes, envelope_key
 from bartack_server.gateway.keys import GatewayKey, KeyRing
 from bartack_server.gateway.pass_through import can_pass_through
@@ -108,7 +107,7 @@ class GatewayApp(Starlette):
         *,
         drafts: Path | None = None,
     ) -> None:
-        """`drafts` is the folder for answers in progress (see `bartack_server.answer_drafts`)."""
+        """`drafts` is the folder for answers in progress (see `bartack_server.gateway.drafts`)."""
         self._upstreams = upstreams
         self._store_at = store
         self._log = log
@@ -130,7 +129,7 @@ class GatewayApp(Starlette):
         self._environment = store.environment
         self._recorder = Recorder(store)
         if self._drafts_at is not None:
-            self._drafts = Drafts(self._drafts_at, store)
+            self._drafts = Drafts(self._drafts_at, self._recorder)
             await self._drafts.recover()
         for name, agent in self._agents.items():
             self._upstreams.add(f"agent:{name}", AgentModel(f"agent:{name}", agent.with_store(store)))

@@ -6,7 +6,9 @@ that the provider reports corrects the error.
 """
 
 from collections.abc import Iterable
-from typing import assert_never
+from typing import Any, assert_never
+
+import msgspec
 
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.json_values import json_text
@@ -35,9 +37,16 @@ def message_tokens(message: Message) -> int:
 def tool_tokens(tools: Iterable[ToolSpec]) -> int:
     """The estimated tokens of the tool declarations."""
     return sum(
-        _FRAME_TOKENS + text_tokens(f"{tool.name}{tool.description or ''}{json_text(tool.parameter_schema)}")
+        _FRAME_TOKENS + text_tokens(f"{tool.name}{tool.description or ''}{_schema_text(tool.parameter_schema)}")
         for tool in tools
     )
+
+
+def _schema_text(schema: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(schema).decode()  # the same text as that of `json_text`, in a tenth of the time
+    except UnicodeEncodeError:  # half of a character
+        return json_text(schema)
 
 
 def _part_tokens(part: Part) -> int:
