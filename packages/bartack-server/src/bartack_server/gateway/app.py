@@ -47,6 +47,7 @@ from bartack_server.gateway.client_requests import (
     failure_of,
     presented_keys,
 )
+from bartack_server.gateway.counting import counted_tokens
 from bartack_server.gateway.drafts import Drafts, drafts_folder
 from bartack_server.gateway.envelopes import Envelopes, envelope_key
 from bartack_server.gateway.keys import GatewayKey, KeyRing
@@ -263,12 +264,14 @@ class GatewayApp(Starlette):
         return await self._answer(request, key)
 
     async def _count(self, request: Request, key: GatewayKey) -> Response:
-        """An estimate of the input tokens; programs use it to decide when to compact."""
+        """The input tokens; programs use them to decide when to compact."""
         format = request.state.format
         parsed = client_request(format, request, await limited_body(request, _MAX_BODY))
         self._check(key, parsed.model)
-        count = estimated_tokens(parsed.read(format))
-        return json_response({"totalTokens": count} if format == GEMINI else {"input_tokens": count})
+        exact = await counted_tokens(parsed, self._upstreams.named(parsed.model)[0], self._envelopes)
+        count = estimated_tokens(parsed.read(format)) if exact is None else exact
+        headers = {"x-bartack-count": "estimate" if exact is None else "exact"}
+        return json_response({"totalTokens": count} if format == GEMINI else {"input_tokens": count}, headers=headers)
 
     def _list(self, listing: Callable[[list[str]], dict[str, Any]]) -> Handler:
         async def show(request: Request, key: GatewayKey) -> Response:
