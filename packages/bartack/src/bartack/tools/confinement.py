@@ -9,9 +9,10 @@ be neither inspected nor signalled.
 A sandbox is a prefix: `wrap` turns the words of a command into those of a command that confines it. So anything that
 starts programs can use one, also the terminal of an editor. There are three, with the same walls:
 
-- **bubblewrap** builds new namespaces with their own mounts, processes and network.
-- **Landlock**, with seccomp, needs no program beside Python (see `bartack.tools.confine_process`). Without a network
-  it refuses sockets altogether, also on the loopback interface.
+- **bubblewrap** builds new namespaces with their own mounts, processes and network. Without a network, a command
+  connects to sockets in the file system only if they belong to it (see `bartack.tools.confine_process`).
+- **Landlock**, with seccomp, needs no program beside Python. Without a network it refuses sockets altogether, also on
+  the loopback interface.
 - **Seatbelt** on macOS interprets a profile.
 """
 
@@ -120,6 +121,9 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
         return f"writes only below {self.root}, {network}, no access to credentials"
 
 
+_PROBE = SandboxPolicy(root=Path("/"), home=Path("/nonexistent"))
+
+
 class CommandSandbox(Protocol):
     """Confines commands to what a policy allows."""
 
@@ -152,7 +156,8 @@ class Bubblewrap:
     def is_available() -> bool:
         """Whether bwrap is installed and the system lets this user make namespaces."""
         program = which("bwrap")
-        return program is not None and _succeeds([program, "--unshare-all", "--ro-bind", "/", "/", "true"])
+        words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+        return program is not None and _succeeds(_launched(_PROBE, words, sockets=[]))
 
     def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
         """See `CommandSandbox`."""
@@ -165,8 +170,6 @@ class Bubblewrap:
             arguments.append("--unshare-net")
         writable = [str(path) for path in (policy.root, *policy.writable) if path.exists()]
         hidden = policy.hidden_paths()
-        if not policy.network:
-            hidden += [path for path in _sockets() if _is_below(path, writable)]
         # Mounts are made in this order, and a later one covers an earlier one: what contains the workspace is hidden
         # before the workspace is mounted, and what it contains afterwards.
         for path in hidden:
@@ -181,7 +184,8 @@ class Bubblewrap:
             arguments += ["--ro-bind", path, path]
         if policy.network and Path("/run/systemd/resolve").exists():
             arguments += ["--ro-bind", "/run/systemd/resolve", "/run/systemd/resolve"]
-        return _launched(policy, None, ["bwrap", *arguments, "--chdir", str(directory), "--", *words])
+        words = ["bwrap", *arguments, "--chdir", str(directory), "--", *words]
+        return _launched(policy, words, sockets=None if policy.network else writable)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables, but for the folder for temporary files, which is private inside."""
@@ -206,9 +210,8 @@ class Landlock:
         """Whether the kernel has Landlock and seccomp, and accepts them."""
         if sys.platform != "linux":
             return False
-        policy = SandboxPolicy(root=Path("/"), home=Path("/nonexistent"))
         walls = {"writable": [], "readonly": [], "hidden": [], "network": False}
-        return _succeeds(_launched(policy, walls, ["true"]))
+        return _succeeds(_launched(_PROBE, ["true"], landlock=walls))
 
     def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
         """See `CommandSandbox`. The directory is the one that the process is started in."""
@@ -220,7 +223,7 @@ class Landlock:
             "hidden": sorted({*policy.hidden_paths(), *self._hidden_temporary()}),
             "network": policy.network,
         }
-        return _launched(policy, walls, words)
+        return _launched(policy, words, landlock=walls)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables, with a private folder for temporary files."""
@@ -263,7 +266,7 @@ class Seatbelt:
 
     def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
         """See `CommandSandbox`. The directory is the one that the process is started in."""
-        return _launched(self.policy, None, [self.program, "-p", self.profile(), *words])
+        return _launched(self.policy, [self.program, "-p", self.profile(), *words])
 
     def profile(self) -> str:
         """The rules; of those that match, the last one decides."""
@@ -311,10 +314,23 @@ def new_sandbox(policy: SandboxPolicy, name: SandboxName = "auto") -> CommandSan
     return kind(policy)
 
 
-def _launched(policy: SandboxPolicy, walls: Mapping[str, object] | None, words: Sequence[str]) -> list[str]:
-    """A command under the limits of the policy, and behind walls of Landlock if there are some."""
-    spec = {"memory": policy.memory_bytes, "processes": policy.processes, "landlock": walls}
-    return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(spec), *words]
+def _launched(
+    policy: SandboxPolicy,
+    words: Sequence[str],
+    *,
+    landlock: Mapping[str, object] | None = None,
+    sockets: Sequence[str] | None = None,
+) -> list[str]:
+    """A command under the limits of the policy, and behind walls of Landlock or for sockets, if there are some."""
+    limits = {"memory": policy.memory_bytes, "processes": policy.processes}
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        _LAUNCHER,
+        json.dumps({**limits, "landlock": landlock, "sockets": sockets}),
+        *words,
+    ]
 
 
 def _succeeds(words: Sequence[str]) -> bool:
@@ -346,18 +362,6 @@ def _beside(hidden: Path, inside: Path) -> Iterator[Path]:
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
-
-
-def _sockets() -> list[str]:
-    """The sockets in the file system that processes of this network namespace have opened. A new namespace closes the
-    way to all others; those that commands open inside belong to theirs, and are not listed here."""
-    try:
-        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
-    except OSError:
-        return []
-    columns = (line.split(maxsplit=7) for line in lines)
-    paths = {Path(row[7]) for row in columns if len(row) == 8 and row[7].startswith("/")}
-    return sorted({str(path) for candidate in paths if (path := _resolved(candidate)) is not None and path.is_socket()})
 
 
 def _covered(path: str) -> list[str]:
