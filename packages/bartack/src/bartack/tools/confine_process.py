@@ -1,8 +1,8 @@
 """Confines itself, then becomes the command. Runs as a separate process and uses only the standard library.
 
-Its first argument is JSON: ``{"memory", "processes", "landlock", "sockets"}``; the others are the command. Limits are
-set with setrlimit. ``landlock`` is null, or ``{"writable", "readonly", "hidden", "network"}``, lists of paths and a
-flag; it is enforced by four mechanisms of the kernel, each for what the others cannot do:
+Its first argument is JSON: ``{"memory", "processes", "landlock", "sockets"}`` or ``{"container"}``; the others are the
+command. Limits are set with setrlimit. ``landlock`` is null, or ``{"writable", "readonly", "hidden", "network"}``,
+lists of paths and a flag; it is enforced by four mechanisms of the kernel, each for what the others cannot do:
 
 - Landlock grants access to files. It can only grant: a hidden path is left out by granting its neighbours instead, all
   the way down from the root. It also keeps the process from inspecting or signalling any process outside.
@@ -17,6 +17,8 @@ flag; it is enforced by four mechanisms of the kernel, each for what the others 
 Such a command can still reach services through sockets in the file system. Seccomp does not see paths, so it passes
 each connect() to a process that stays outside (see `Connections`). It refuses sockets that can send without connecting,
 and families that network namespaces do not separate.
+
+``container`` is the beginning of a command line of podman or docker, which confine the command themselves.
 
 Every step that fails ends the process: a command never runs with fewer walls than were asked for.
 """
@@ -35,6 +37,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 from contextlib import suppress
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -75,6 +78,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Apply the limits and walls in the first argument, and run the command in the others."""
     spec = json.loads(sys.argv[1])
+    if "container" in spec:
+        run_container(spec["container"], sys.argv[2:])
     set_limits(spec["memory"], spec["processes"])
     if spec["landlock"] is not None:
         confine(**spec["landlock"])
@@ -84,6 +89,33 @@ def main() -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execvp(sys.argv[2], sys.argv[2:])
+
+
+def run_container(start: list[str], words: list[str]) -> None:
+    """Become the client that runs a command in a new container, and remove the container once the client has ended,
+    also if it was killed: containers are no children of the client."""
+    name = f"bartack-{os.urandom(8).hex()}"
+    names = os.environ.pop("BARTACK_CONTAINER_VARIABLES", "").split()
+    client = os.getpid()
+    if os.fork() == 0:
+        os.setsid()
+        leave_standard_streams()
+        while os.getppid() == client:
+            time.sleep(0.05)
+        at_once = ["--time", "0"] if os.path.basename(start[0]) == "podman" else []
+        os.execvp(start[0], [start[0], "rm", "--force", *at_once, name])
+    # The shell of this machine may not exist in the image.
+    shell = ["sh", "-c", 'command -v "$0" >/dev/null || exec sh "$@"; exec "$0" "$@"', os.path.basename(words[0])]
+    variables = [word for variable in names for word in ("--env", variable)]
+    options, image = start[1:-1], start[-1]
+    os.execvp(start[0], [start[0], *options, "--name", name, *variables, image, *shell, *words[1:]])
+
+
+def leave_standard_streams() -> None:
+    """Close them: the reader of the output waits until no process has it open."""
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nothing, standard)
 
 
 def set_limits(memory: int, processes: int) -> None:
@@ -228,21 +260,20 @@ def filter_sockets(families: dict[int, int], flags: int, on_connect: int = _ALLO
     program.append(refuse)
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
-    return libc.syscall(seccomp, 1, flags, struct.pack("HxxxxxxQ", len(program), ctypes.addressof(buffer)))
+    result: int = libc.syscall(seccomp, 1, flags, struct.pack("HxxxxxxQ", len(program), ctypes.addressof(buffer)))
+    return result
 
 
 def confine_sockets(folders: list[str]) -> None:
     """Allow the command to connect to its own services only. Inside another sandbox of this kind, it connects to none,
     because the kernel passes calls to one process only."""
-    families = {socket.AF_UNIX: _DATAGRAM, socket.AF_INET: 0, socket.AF_INET6: 0, socket.AF_NETLINK: 0}
+    families: dict[int, int] = {socket.AF_UNIX: _DATAGRAM, socket.AF_INET: 0, socket.AF_INET6: 0, socket.AF_NETLINK: 0}
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         if os.fork() != 0:  # so that the command has no child that it did not start
             os._exit(0)
         ours.close()
-        nothing = os.open("/dev/null", os.O_RDWR)
-        for standard in range(3):  # the reader of the output waits until no process has it open
-            os.dup2(nothing, standard)
+        leave_standard_streams()
         _, received, _, _ = socket.recv_fds(theirs, 1, 1)
         for listener in received:
             Connections(listener, folders).serve()
@@ -352,7 +383,7 @@ def is_tmpfs(fd: int) -> bool:
     """Whether a file is on a tmpfs. Files on btrfs, for example, have devices that no list of mounts shows."""
     info = ctypes.create_string_buffer(256)
     checked(libc.fstatfs(fd, info))
-    return struct.unpack_from("q", info.raw)[0] == _TMPFS
+    return bool(struct.unpack_from("q", info.raw)[0] == _TMPFS)
 
 
 def mounted_devices() -> set[int]:
@@ -364,7 +395,7 @@ def mounted_devices() -> set[int]:
 def bound_inodes() -> set[int]:
     """The lower halves of the inode numbers of all sockets that processes of this network have bound to a path."""
     query = struct.pack("BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, 2, 0xFFFFFFFF, 0xFFFFFFFF)
-    inodes = set()
+    inodes: set[int] = set()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.send(struct.pack("IHHII", 16 + len(query), 20, _DUMP, 1, 0) + query)
         while True:

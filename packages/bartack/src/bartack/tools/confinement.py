@@ -7,16 +7,20 @@ of a process and the number of processes are limited; the limit on processes doe
 be neither inspected nor signalled.
 
 A sandbox is a prefix: `wrap` turns the words of a command into those of a command that confines it. So anything that
-starts programs can use one, also the terminal of an editor. There are three, with the same walls:
+starts programs can use one, also the terminal of an editor. Three have the same walls:
 
 - **bubblewrap** builds new namespaces with their own mounts, processes and network. Without a network, a command
   connects to sockets in the file system only if they belong to it (see `bartack.tools.confine_process`).
 - **Landlock**, with seccomp, needs no program beside Python. Without a network it refuses sockets altogether, also on
   the loopback interface.
 - **Seatbelt** on macOS interprets a profile.
+
+**podman and docker** are a choice of their own: each command runs in a new container of an image, which has the
+workspace and nothing else of the disk. Only the workspace outlives the command.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,11 +35,13 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from bartack.nouns.errors import ToolError
+from bartack.tools.shell import MACHINE_VARIABLES
 
 __all__ = [
     "READONLY",
     "Bubblewrap",
     "CommandSandbox",
+    "Container",
     "Landlock",
     "SandboxName",
     "SandboxPolicy",
@@ -44,7 +50,7 @@ __all__ = [
     "new_sandbox",
 ]
 
-SandboxName = Literal["auto", "bubblewrap", "landlock", "seatbelt", "off"]
+SandboxName = Literal["auto", "bubblewrap", "landlock", "seatbelt", "podman", "docker", "off"]
 
 READONLY = (
     ".git", ".hg", ".svn", ".husky", ".envrc", ".vscode", ".idea", ".zed", ".devcontainer",
@@ -90,6 +96,8 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     """What a single process may allocate."""
     processes: int = 1_024
     """How many more processes and threads the user may have."""
+    image: str | None = None
+    """For containers: what they are made from."""
 
     def readonly_paths(self) -> list[str]:
         """The parts of the workspace that are read-only, as far as they exist."""
@@ -118,7 +126,8 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The rules in words."""
         network = "network" if self.network else "no network"
-        return f"writes only below {self.root}, {network}, no access to credentials"
+        where = "no access to credentials" if self.image is None else f"a new container of {self.image}"
+        return f"writes only below {self.root}, {network}, {where}"
 
 
 _PROBE = SandboxPolicy(root=Path("/"), home=Path("/nonexistent"))
@@ -290,6 +299,52 @@ class Seatbelt:
         """Nothing to delete."""
 
 
+class Container:
+    """A new container for each command, made by podman or docker."""
+
+    def __init__(self, policy: SandboxPolicy, name: Literal["podman", "docker"]) -> None:
+        self.policy = policy
+        self.name: str = name
+
+    def check(self) -> None:
+        """Raise `ToolError` if the program or the image is missing. An image is never pulled for a command: that could
+        take longer than the command may."""
+        image = self.policy.image
+        if which(self.name) is None:
+            raise ToolError(f"{self.name} is not installed.")
+        if image is None:
+            raise ToolError(f"The sandbox {self.name!r} needs an image; set image in [commands].")
+        if not _succeeds([self.name, "image", "inspect", image]):
+            raise ToolError(f"{self.name} has no image {image!r}, or does not work. Try: {self.name} pull {image}")
+
+    def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
+        """See `CommandSandbox`. The command is a shell with arguments; an image without that shell uses its sh."""
+        policy = self.policy
+        writable = [str(path) for path in (policy.root, *policy.writable) if path.exists()]
+        hidden = [path for path in policy.hidden_paths() if _is_below(path, writable)]
+        options = ["run", "--rm", "--pull", "never", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+        options += ["--security-opt", "label=disable", "--memory", str(policy.memory_bytes)]
+        options += ["--pids-limit", str(policy.processes), "--workdir", str(directory)]
+        options += ["--userns", "keep-id"] if self.name == "podman" and os.getuid() else ["--user", _user_and_group()]
+        options += [] if policy.network else ["--network", "none"]
+        for path in writable:
+            options += _mounted(path, path)
+        for path in hidden:
+            options += ["--tmpfs", f"{path}:ro"] if Path(path).is_dir() else _mounted("/dev/null", path, "readonly")
+        for path in policy.readonly_paths():
+            options += _mounted(path, path, "readonly")
+        container = [self.name, *options, str(policy.image)]
+        return _started({"container": container}, words)
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The variables of this process, for the client, and which of them the container gets."""
+        names = " ".join(sorted(set(variables) - MACHINE_VARIABLES))
+        return {**os.environ, **variables, "BARTACK_CONTAINER_VARIABLES": names}
+
+    def close(self) -> None:
+        """Nothing to delete."""
+
+
 _KINDS: dict[str, type[Bubblewrap] | type[Landlock] | type[Seatbelt]] = {
     kind.name: kind for kind in (Bubblewrap, Landlock, Seatbelt)
 }
@@ -305,6 +360,10 @@ def new_sandbox(policy: SandboxPolicy, name: SandboxName = "auto") -> CommandSan
     if the named one does not work here."""
     if name == "off":
         return None
+    if name in ("podman", "docker"):
+        container = Container(policy, name)
+        container.check()
+        return container
     names = available_sandboxes() if name == "auto" else [name]
     if not names:
         return None
@@ -323,14 +382,11 @@ def _launched(
 ) -> list[str]:
     """A command under the limits of the policy, and behind walls of Landlock or for sockets, if there are some."""
     limits = {"memory": policy.memory_bytes, "processes": policy.processes}
-    return [
-        sys.executable,
-        "-I",
-        "-S",
-        _LAUNCHER,
-        json.dumps({**limits, "landlock": landlock, "sockets": sockets}),
-        *words,
-    ]
+    return _started({**limits, "landlock": landlock, "sockets": sockets}, words)
+
+
+def _started(spec: Mapping[str, object], words: Sequence[str]) -> list[str]:
+    return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(spec), *words]
 
 
 def _succeeds(words: Sequence[str]) -> bool:
@@ -369,6 +425,16 @@ def _covered(path: str) -> list[str]:
     if Path(path).is_dir():
         return ["--tmpfs", path, "--remount-ro", path]
     return ["--ro-bind", "/dev/null", path]
+
+
+def _mounted(source: str, target: str, *options: str) -> list[str]:
+    """Arguments of podman and docker, which read them as a line of CSV."""
+    fields = ("type=bind", f"source={source}", f"target={target}", *options)
+    return ["--mount", ",".join('"' + field.replace('"', '""') + '"' if "," in field else field for field in fields)]
+
+
+def _user_and_group() -> str:
+    return f"{os.getuid()}:{os.getgid()}"
 
 
 def _allowed(operation: str, path: str | Path) -> str:
