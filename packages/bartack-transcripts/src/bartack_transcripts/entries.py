@@ -137,23 +137,21 @@ class _Builder:
 
     def _digest(self, before: str, step: TranscriptStep) -> str:
         """What identifies a step: what it follows, and what it is from."""
-        digest = sha256(before.encode("utf-8", "replace"))
-        digest.update(step.content)
-        for record in step.records:
-            digest.update(f"{self._name_of(record)}\n{record.place}\n{len(record.data)}\n".encode("utf-8", "replace"))
-            digest.update(record.data)
+        digest = sha256(before.encode("utf-8", "replace") + step.content)
+        for file, place, data in step.records:
+            digest.update(f"{self._name_of(file)}\n{place}\n{len(data)}\n".encode("utf-8", "replace"))
+            digest.update(data)
         return digest.hexdigest()
 
     def _end_of(self, step: TranscriptStep, digest: str) -> str | None:
         """What identifies the last record of a step; None if it has none of its own."""
         if not step.records or not self._transcript.has_own_records:
             return None
-        return _id(digest, f"{self._name_of(step.records[-1])}/{step.records[-1].place}")
+        return _id(digest, f"{self._name_of(step.records[-1].file)}/{step.records[-1].place}")
 
-    def _name_of(self, record: Record) -> str:
+    def _name_of(self, file: str) -> str:
         """The name of a record's file for its id: a session that is one file could have any name."""
-        name = record.file
-        return name if self._stem is None or not name.startswith(self._stem) else self._id + name[len(self._stem) :]
+        return file if self._stem is None or not file.startswith(self._stem) else self._id + file[len(self._stem) :]
 
     def _is_known(self, step: TranscriptStep, ids: Sequence[str]) -> bool:
         """Whether all records of a step are stored, and became the same entries."""
