@@ -7,6 +7,7 @@ numbers beyond any float; objects nested hundreds of levels deep. Text is repair
 import json
 import re
 from codecs import BOM_UTF8
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from operator import is_
 from typing import Any
@@ -74,11 +75,11 @@ def parse_object(data: bytes) -> Json | str:
     return _storable(value) if is_unusual else value
 
 
-def first_objects(head: bytes) -> list[Json]:
+def first_objects(head: bytes) -> Iterator[Json]:
     """The objects on the first lines of a file, of which the last may be cut off."""
     lines = head.split(b"\n")
     parsed = (parse_object(line) for line in lines[:-1] or lines)
-    return [line for line in parsed if isinstance(line, dict)]
+    return (line for line in parsed if isinstance(line, dict))
 
 
 def parse_lines(name: str, data: bytes, report: ReadReport) -> list[tuple[Record, Json]]:
@@ -132,14 +133,15 @@ def _text(text: str) -> str:
 
 def text_in(value: Any, *keys: str) -> str | None:
     """The text at this path of keys; None if there is none, or it is empty."""
-    text = value_in(value, *keys)
-    return text if isinstance(text, str) and text else None
+    for key in keys:  # as in `value_in`; this is asked ten times for each line
+        value = value.get(key) if type(value) is dict else None
+    return value if type(value) is str and value else None
 
 
 def value_in(value: Any, *keys: str) -> Any:
     """The value at this path of keys; None if there is none."""
     for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
+        value = value.get(key) if type(value) is dict else None
     return value
 
 
