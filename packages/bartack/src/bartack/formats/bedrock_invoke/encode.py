@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from bartack.formats.anthropic_messages import FORMAT as MESSAGES
 from bartack.formats.bedrock_converse import FORMAT as CONVERSE
 from bartack.formats.bedrock_converse.capabilities import family_of
-from bartack.formats.body_values import note_settings, object_of
-from bartack.formats.extra_fields import own_extra, with_extra
+from bartack.formats.body_values import object_of
 from bartack.formats.format import ALL_FEATURES, NO_SCHEMA, Feature, Format, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import placeholder
 from bartack.formats.openai_chat import FORMAT as CHAT
+from bartack.formats.settings import note_settings, own_extra, with_extra
 from bartack.nouns.errors import ConfigError
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult

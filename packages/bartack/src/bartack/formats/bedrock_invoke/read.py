@@ -4,7 +4,7 @@ from typing import Any
 
 from bartack.formats.bedrock_invoke.encode import TITAN_SETTINGS, own_format
 from bartack.formats.body_values import number_at, object_at, object_of, text_at, texts_at
-from bartack.formats.extra_fields import labelled
+from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.messages import user
 from bartack.nouns.requests import ModelRequest

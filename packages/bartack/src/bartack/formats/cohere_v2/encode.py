@@ -14,12 +14,12 @@ Cohere's own thinking is sent back in the field it came from: as content, or as 
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, note_settings
+from bartack.formats.body_values import NO_OUTPUT
 from bartack.formats.cohere_v2.decode import CohereContinuation
-from bartack.formats.efforts import budget_of
-from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, media_type, placeholder
+from bartack.formats.settings import budget_of, note_settings, own_extra, with_extra
+from bartack.formats.tools import function_tools, is_sendable_call
 from bartack.nouns.config import SpecificTool, ThinkingConfig
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message

@@ -2,18 +2,11 @@
 
 from typing import Any
 
-from bartack.formats.body_values import (
-    list_at,
-    object_at,
-    object_of,
-    parsed_object,
-    read_function,
-    text_at,
-    texts_at,
-)
+from bartack.formats.body_values import list_at, object_at, object_of, objects_at, parsed_object, text_at, texts_at
 from bartack.formats.cohere_v2.encode import CHOICES, SETTINGS
-from bartack.formats.extra_fields import labelled
 from bartack.formats.media import exact_data
+from bartack.formats.settings import labelled
+from bartack.formats.tools import read_function
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
@@ -37,8 +30,8 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     ]
     strict = remaining.pop("strict_tools", None)
     tools = tuple(
-        read_function(tool, "cohere-v2", f"$.tools[{index}]", strict=strict if isinstance(strict, bool) else None)
-        for index, tool in enumerate(list_at(remaining.pop("tools", []), "$.tools"))
+        read_function(tool, "cohere-v2", path, strict=strict if isinstance(strict, bool) else None)
+        for tool, path in objects_at(remaining.pop("tools", []), "$.tools")
     )
     settings = _settings(remaining)
     config = ModelConfig(model, extra=labelled("cohere-v2", remaining), **settings)

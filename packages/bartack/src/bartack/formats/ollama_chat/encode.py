@@ -11,11 +11,10 @@ order and by `tool_name`. Ids are sent anyway, for newer servers. Thinking is se
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import function_tools, is_sendable_call, note_settings, used_tools
-from bartack.formats.efforts import effort_of
-from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
+from bartack.formats.settings import effort_of, note_settings, own_extra, with_extra
+from bartack.formats.tools import function_tools, is_sendable_call, used_tools
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message

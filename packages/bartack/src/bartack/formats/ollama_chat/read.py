@@ -6,11 +6,11 @@ Older clients send calls and results without ids: a result answers the first cal
 from itertools import count
 from typing import Any, get_args
 
-from bartack.formats.body_values import bytes_at, list_at, object_at, object_of, read_function, text_at, texts_at
-from bartack.formats.efforts import WORDS
-from bartack.formats.extra_fields import labelled
+from bartack.formats.body_values import bytes_at, list_at, object_at, object_of, objects_at, text_at, texts_at
 from bartack.formats.ollama_chat.decode import THINKING
 from bartack.formats.ollama_chat.encode import OPTIONS
+from bartack.formats.settings import WORDS, labelled
+from bartack.formats.tools import read_function
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Role
@@ -32,8 +32,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
         for index, message in enumerate(list_at(remaining.pop("messages", None), "$.messages"))
     ]
     tools = tuple(
-        read_function(tool, "ollama-chat", f"$.tools[{index}]")
-        for index, tool in enumerate(list_at(remaining.pop("tools", []), "$.tools"))
+        read_function(tool, "ollama-chat", path) for tool, path in objects_at(remaining.pop("tools", []), "$.tools")
     )
     settings = _settings(remaining)
     config = ModelConfig(model, extra=labelled("ollama-chat", remaining), **settings)
