@@ -1,4 +1,4 @@
-"""Wire formats, one folder each: a provider's bytes to deltas, and messages to a provider's request body.
+"""Wire formats, one folder or module each: a provider's bytes to deltas, and messages to a provider's request body.
 
 ``decoder("anthropic-messages")`` returns a decoder for one response. ``encode("anthropic-messages", request)`` repairs
 the history according to the format's rules and writes the request body; `read_request` does the reverse, and

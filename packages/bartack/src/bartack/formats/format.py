@@ -1,6 +1,6 @@
 """`Format`: everything about one wire format, in one row; and the `HistoryRules` that are part of it.
 
-To add a format, create a folder whose ``__init__`` defines its row as ``FORMAT``, and add its name to
+To add a format, create a module with its row as ``FORMAT``, or a folder whose ``__init__`` has it, and add its name to
 `FORMATS` in `bartack.formats.settings`.
 
 **History rules.** All providers require the following, so there is no rule for it:
