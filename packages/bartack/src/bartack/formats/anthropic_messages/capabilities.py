@@ -12,10 +12,9 @@ import re
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from bartack.formats.efforts import BUDGETS
 from bartack.formats.format import NO_SCHEMA, NOT_ENFORCED, NOTHING, Feature
-from bartack.formats.losses import Losses
-from bartack.formats.trail import Trail
+from bartack.formats.losses import Losses, Trail
+from bartack.formats.settings import BUDGETS
 from bartack.nouns.config import ModelConfig, ThinkingConfig
 
 __all__ = [

@@ -7,7 +7,7 @@ of the tools, and Bedrock none. The MCP connector needs the address of the serve
 from collections.abc import Iterable
 from typing import Any
 
-from bartack.formats.hosted_declarations import HostedRows, filled, hosted_row, location_fields
+from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.hosted_tools import McpConnector, hosted_tool
 from bartack.nouns.requests import ModelRequest

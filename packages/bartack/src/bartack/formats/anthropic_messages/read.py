@@ -15,9 +15,8 @@ from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCU
 from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
 from bartack.formats.anthropic_messages.events import readable_result
 from bartack.formats.body_values import list_at, object_at, text_at, text_of
-from bartack.formats.efforts import WORDS, with_exact
-from bartack.formats.extra_fields import labelled
 from bartack.formats.output_schemas import claude_schema
+from bartack.formats.settings import WORDS, labelled, with_exact
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message

@@ -1,6 +1,6 @@
 """The tools that Gemini executes (ai.google.dev/gemini-api/docs/tools). Vertex AI has no file search."""
 
-from bartack.formats.hosted_declarations import HostedRows, filled, hosted_row
+from bartack.formats.tools import HostedRows, filled, hosted_row
 
 __all__ = ["HOSTED"]
 

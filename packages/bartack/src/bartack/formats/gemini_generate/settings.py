@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from bartack.formats.body_values import list_at, note_tool_options, object_at, text_at
-from bartack.formats.efforts import exact_fields, with_exact
-from bartack.formats.extra_fields import labelled, own_fields
+from bartack.formats.body_values import list_at, object_at, text_at
 from bartack.formats.gemini import LEVELS, gemini_generation, thinking_budget, thinking_level
 from bartack.formats.gemini_generate.hosted_tools import HOSTED
 from bartack.formats.losses import Losses
-from bartack.formats.request_facts import refuse_several_answers
+from bartack.formats.settings import exact_fields, labelled, own_fields, refuse_several_answers, with_exact
+from bartack.formats.tools import note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.parts import Continuation
 

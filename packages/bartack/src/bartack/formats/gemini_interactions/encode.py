@@ -8,16 +8,15 @@ executed with their results, as the steps they came as.
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system, note_settings, note_tool_options
-from bartack.formats.efforts import exact_fields
+from bartack.formats.body_values import count_leading_system
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
 from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import InteractionsContinuation
 from bartack.formats.gemini_interactions.hosted_tools import HOSTED
-from bartack.formats.hosted_declarations import filled
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
+from bartack.formats.settings import exact_fields, note_settings, own_extra, own_fields, with_extra
+from bartack.formats.tools import filled, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult

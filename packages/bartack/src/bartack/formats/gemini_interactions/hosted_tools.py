@@ -1,6 +1,6 @@
 """The tools that Gemini executes, as interactions declare them (ai.google.dev/gemini-api/docs/interactions)."""
 
-from bartack.formats.hosted_declarations import HostedRows, filled, hosted_row
+from bartack.formats.tools import HostedRows, filled, hosted_row
 
 __all__ = ["HOSTED"]
 

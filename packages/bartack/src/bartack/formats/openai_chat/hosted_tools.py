@@ -4,7 +4,7 @@ Sources: openrouter.ai/docs/guides/features/server-tools, console.groq.com/docs/
 have theirs in the Responses API.
 """
 
-from bartack.formats.hosted_declarations import HostedRows, filled, hosted_row, location_fields
+from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields
 
 __all__ = ["HOSTED"]
 

@@ -2,23 +2,13 @@
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import (
-    breakpoint_for,
-    cache_key,
-    note_settings,
-    note_tool_options,
-    parameters_of,
-    retention,
-    schema_name,
-)
-from bartack.formats.client_tools import declaration_of
-from bartack.formats.efforts import effort_of, exact_fields
-from bartack.formats.extra_fields import own_fields
-from bartack.formats.losses import Losses
+from bartack.formats.losses import Losses, PrefixChanged
+from bartack.formats.openai import cache_key, declaration_of, retention, schema_name
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
 from bartack.formats.openai_chat.hosted_tools import HOSTED
 from bartack.formats.output_schemas import strict_schema
-from bartack.formats.trail import PrefixChanged
+from bartack.formats.settings import breakpoint_for, effort_of, exact_fields, note_settings, own_fields
+from bartack.formats.tools import note_tool_options, parameters_of
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 

@@ -20,25 +20,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bartack.formats.body_values import (
-    cache_key,
-    note_settings,
-    note_tool_options,
-    object_of,
-    parameters_of,
-    retention,
-    schema_name,
-    text_of,
-)
-from bartack.formats.client_tools import declaration_of
-from bartack.formats.efforts import effort_of, exact_fields
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
-from bartack.formats.losses import Losses
+from bartack.formats.body_values import object_of, text_of
+from bartack.formats.losses import Losses, Trail
+from bartack.formats.openai import cache_key, declaration_of, retention, schema_name
 from bartack.formats.openai_responses.hosted_tools import HOSTED
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation
 from bartack.formats.output_schemas import strict_schema
-from bartack.formats.trail import Trail
+from bartack.formats.settings import effort_of, exact_fields, note_settings, own_extra, own_fields, with_extra
+from bartack.formats.tools import note_tool_options, parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 

@@ -3,7 +3,7 @@
 Sources: developers.openai.com/api/docs/guides/tools, docs.x.ai/docs/guides/tools/overview.
 """
 
-from bartack.formats.hosted_declarations import HostedRows, filled, hosted_row, location_fields
+from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields
 
 __all__ = ["HOSTED"]
 
