@@ -14,7 +14,7 @@ from bartack.formats.body_values import fits_strict_mode
 from bartack.formats.output_schemas import claude_schema, closed, strict_schema
 from bartack.models import connect
 from bartack.nouns.errors import PartValidationError
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.models.doubles import KEY, BytesClient
 
 
