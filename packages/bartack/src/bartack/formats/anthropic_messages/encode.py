@@ -25,7 +25,7 @@ from bartack.formats.anthropic_messages.capabilities import (
     sendable_thinking,
     with_known_opening,
 )
-from bartack.formats.anthropic_messages.events import AnthropicContinuation, AnthropicKeys
+from bartack.formats.anthropic_messages.events import AnthropicContinuation
 from bartack.formats.anthropic_messages.hosted_tools import HOSTED, NAME, mcp_servers
 from bartack.formats.body_values import (
     breakpoint_for,
@@ -122,12 +122,8 @@ def _turns(
 
 def _turn_fields(message: Message, losses: Losses) -> Json:
     """The fields of the turns that the message was read from, besides their role and content."""
-    carriers = [
-        part for part in message.parts if part.continuation is not None and AnthropicKeys.TURN in part.continuation.data
-    ]
-    return {
-        name: value for part in carriers for name, value in losses.own_data(part).get(AnthropicKeys.TURN, {}).items()
-    }
+    carriers = [part for part in message.parts if part.continuation is not None and "turn" in part.continuation.data]
+    return {name: value for part in carriers for name, value in losses.own_data(part).get("turn", {}).items()}
 
 
 def _system_as_user(content: list[Json], where: str, losses: Losses) -> list[Json]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
 from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
-from bartack.formats.anthropic_messages.events import AnthropicKeys, readable_result
+from bartack.formats.anthropic_messages.events import readable_result
 from bartack.formats.body_values import list_at, object_at, text_at, text_of
 from bartack.formats.efforts import WORDS, with_exact
 from bartack.formats.extra_fields import labelled
@@ -99,7 +99,7 @@ class _Reader:
         """The messages of a turn, whose other fields (Claude Code's `output_config`, say) the first part keeps."""
         first, *parts = messages[0].parts
         data = {} if first.continuation is None else first.continuation.data
-        first = replace(first, continuation=self._kept({**data, AnthropicKeys.TURN: fields}))
+        first = replace(first, continuation=self._kept({**data, "turn": fields}))
         return [replace(messages[0], parts=(first, *parts)), *messages[1:]]
 
     def _user(self, blocks: list[tuple[Json, str]]) -> list[Message]:
@@ -167,7 +167,7 @@ class _Reader:
 
     def _carrier(self, block: Json) -> Text | FileRef:
         """A part that carries a whole block."""
-        continuation = self._kept({AnthropicKeys.BLOCK: block})
+        continuation = self._kept({"block": block})
         source = block.get("source")
         file_id = block.get("file_id") or (source.get("file_id") if isinstance(source, dict) else None)
         if isinstance(file_id, str):
@@ -190,7 +190,7 @@ class _Reader:
             if index is not None:
                 parts[index] = self._answered(parts[index], block)
                 if index != len(parts) - 1:
-                    parts.append(Thinking("", continuation=self._kept({AnthropicKeys.RESULT_OF: block["tool_use_id"]})))
+                    parts.append(Thinking("", continuation=self._kept({"resultOf": block["tool_use_id"]})))
                 continue
             part = self._part(kind, block, path)
             if isinstance(part, ToolCall) and part.executed_by == "provider":
@@ -210,7 +210,7 @@ class _Reader:
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 return self._call(kind, block, path)
             case _:
-                return Thinking("", continuation=self._kept({AnthropicKeys.BLOCK: block}))
+                return Thinking("", continuation=self._kept({"block": block}))
 
     def _call(self, kind: str, block: Json, path: str) -> ToolCall:
         arguments = object_at(block.get("input"), f"{path}.input")
@@ -232,7 +232,7 @@ class _Reader:
         return replace(
             call,
             result=ToolResult(call.tool_call_id, content, is_error=is_error),
-            continuation=self._kept({**data, AnthropicKeys.RESULT: block}),
+            continuation=self._kept({**data, "result": block}),
         )
 
     # -- tools

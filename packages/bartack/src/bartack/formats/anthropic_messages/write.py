@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from bartack.formats.anthropic_messages.decode import FINISH_REASONS
-from bartack.formats.anthropic_messages.events import AnthropicContinuation, AnthropicKeys
+from bartack.formats.anthropic_messages.events import AnthropicContinuation
 from bartack.formats.body_values import INVALID_JSON, parsed_object
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.response_writer import (
@@ -55,9 +55,7 @@ _ERRORS: dict[ErrorCode, ErrorKind] = {
     ErrorCode.OVERLOADED: (529, "overloaded_error"),
 }
 _TOO_LONG = "prompt is too long"  # Claude Code compacts the conversation if an error has these words
-_NOT_FIELDS = frozenset(
-    (AnthropicKeys.TYPE, AnthropicKeys.RESULT, AnthropicKeys.CONTAINER, CALL_ID)
-)  # continuation data of a call
+_NOT_FIELDS = frozenset(("type", "result", "container", CALL_ID))  # continuation data of a call
 _GROWING = {
     "text_delta": "text",
     "thinking_delta": "thinking",
@@ -100,24 +98,24 @@ class MessagesWriter(ResponseWriter):
         if part.kind == "thinking":
             self._end_thinking(part, data)
         else:
-            citations = data.get(AnthropicKeys.CITATIONS)
+            citations = data.get("citations")
             for citation in citations if isinstance(citations, list) else ():
                 if part.place < 0:
                     part.place = self._open_text(part)
                 self._emit_delta(part.place, {"type": "citations_delta", "citation": citation})
-        self._container = data.get(AnthropicKeys.CONTAINER, self._container)
+        self._container = data.get("container", self._container)
         if part.place >= 0:
             self._emit_stop(part.place)
 
     def _end_thinking(self, part: WrittenText, data: Json) -> None:
-        if AnthropicKeys.BLOCK in data:
-            self._emit_whole(data[AnthropicKeys.BLOCK])
-        elif data.get(AnthropicKeys.TYPE) == "redacted_thinking":
-            self._emit_whole({"type": "redacted_thinking", "data": data.get(AnthropicKeys.DATA, "")})
-        elif AnthropicKeys.SIGNATURE in data:
+        if "block" in data:
+            self._emit_whole(data["block"])
+        elif data.get("type") == "redacted_thinking":
+            self._emit_whole({"type": "redacted_thinking", "data": data.get("data", "")})
+        elif "signature" in data:
             if part.place < 0:
                 part.place = self._open_text(part)
-            self._emit_delta(part.place, {"type": "signature_delta", "signature": data[AnthropicKeys.SIGNATURE]})
+            self._emit_delta(part.place, {"type": "signature_delta", "signature": data["signature"]})
 
     def _open_text(self, part: WrittenText) -> int:
         is_thinking = part.kind == "thinking"
@@ -126,12 +124,12 @@ class MessagesWriter(ResponseWriter):
         )
 
     def shows(self, call: WrittenCall) -> bool:
-        return AnthropicKeys.TYPE in call.continuation
+        return "type" in call.continuation
 
     def open_call(self, call: WrittenCall) -> None:
         data = call.continuation
         fields = {key: value for key, value in data.items() if key not in _NOT_FIELDS}
-        kind = data.get(AnthropicKeys.TYPE, "tool_use")
+        kind = data.get("type", "tool_use")
         call.place = self._emit_start({"type": kind, "id": call.id, "name": call.name, "input": {}, **fields})
 
     def add_args(self, call: WrittenCall, piece: str) -> None:
@@ -140,10 +138,10 @@ class MessagesWriter(ResponseWriter):
     def end_call(self, call: WrittenCall) -> None:
         if call.is_complete:
             self._emit_stop(call.place)
-        result = call.continuation.get(AnthropicKeys.RESULT)
+        result = call.continuation.get("result")
         if result is not None:
             self._emit_whole({**result, "tool_use_id": call.id})
-        self._container = call.continuation.get(AnthropicKeys.CONTAINER, self._container)
+        self._container = call.continuation.get("container", self._container)
 
     def _emit_whole(self, block: Json) -> None:
         self._emit_stop(self._emit_start(block))

@@ -28,7 +28,6 @@ from bartack.formats.bedrock_converse.events import (
     SERVER_TOOL,
     ConverseBlockDelta,
     ConverseEvent,
-    ConverseKeys,
     Reasoning,
     ToolUse,
     Wrapped,
@@ -224,11 +223,11 @@ class BedrockConverse(Decoder):
 
     def _open_call(self, index: int, tool: ToolUse, frame: Frame) -> None:
         is_provider_call = tool.type == SERVER_TOOL
-        data: dict[str, Any] = {ConverseKeys.TYPE: SERVER_TOOL} if is_provider_call else {}
+        data: dict[str, Any] = {"type": SERVER_TOOL} if is_provider_call else {}
         start = self._payload("contentBlockStart", frame)["start"]["toolUse"]
         fields = {name: value for name, value in start.items() if name not in _CALL_FIELDS}
         if fields and self._pending.can_keep(fields):
-            data[ConverseKeys.CALL] = fields
+            data["toolUse"] = fields
         key = self._new_key(index)
         self.out.open_call(
             key,
@@ -274,18 +273,18 @@ class BedrockConverse(Decoder):
         pieces = self._unknown.pop(index, [])
         if pieces:
             self._is_fresh = True
-            self._emit("thinking", "", {ConverseKeys.BLOCK: joined_pieces(pieces)})
+            self._emit("thinking", "", {"block": joined_pieces(pieces)})
 
     def _finish_result(self, block: dict[str, Any]) -> None:
         call = self._unanswered.pop(text_of(block, "toolUseId"), None)
         block["content"] = joined_texts(block["content"])
         if call is None:
             self._is_fresh = True
-            self._emit("thinking", "", {ConverseKeys.BLOCK: {"toolResult": block}})
+            self._emit("thinking", "", {"block": {"toolResult": block}})
             return
         self.out.close_call(
             call,
-            continuation={ConverseKeys.RESULT: block},
+            continuation={"toolResult": block},
             result=readable_result(block["content"]),
             result_is_error=block.get("status") == "error",
         )
@@ -299,14 +298,14 @@ class BedrockConverse(Decoder):
         """End the block: attach what applies to all of it to its last delta."""
         index, self._current = self._current, _NO_BLOCK
         if self._redacted:
-            self._emit("thinking", "", {ConverseKeys.REDACTED: joined_base64(self._redacted)})
+            self._emit("thinking", "", {"redactedContent": joined_base64(self._redacted)})
         elif self._is_reasoning:
             signature = "".join(self._signature)
             # Even empty, it marks the reasoning as this model's own, which may be sent back to it.
             fields = {**joined_pieces(self._reasoning_fields), **({"signature": signature} if signature else {})}
-            self._emit("thinking", "", {ConverseKeys.REASONING: fields})
+            self._emit("thinking", "", {"reasoningText": fields})
         if self._citations:
-            self._emit("text", "", {ConverseKeys.CITATIONS: self._citations})
+            self._emit("text", "", {"citations": self._citations})
         self._is_reasoning = False
         self._signature, self._redacted, self._citations, self._reasoning_fields = [], [], [], []
         self._finish_unknown(index)

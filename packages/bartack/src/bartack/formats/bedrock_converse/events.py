@@ -20,7 +20,6 @@ __all__ = [
     "ConverseBlockDelta",
     "ConverseContinuation",
     "ConverseEvent",
-    "ConverseKeys",
     "Reasoning",
     "ToolUse",
     "Wrapped",
@@ -31,20 +30,6 @@ __all__ = [
 ]
 
 SERVER_TOOL = "server_tool_use"
-
-
-class ConverseKeys:
-    """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
-
-    BLOCK = "block"  # a whole block that no part can represent
-    CALL = "toolUse"  # the fields of a call that no part has
-    CACHE_POINT = "cachePoint"  # a cache point that follows the part
-    CITATIONS = "citations"
-    REASONING = "reasoningText"  # the fields of reasoning besides its text: the signature, if there is one
-    REDACTED = "redactedContent"
-    RESULT = "toolResult"  # the raw result of a provider call
-    ROLE = "role"  # "system": a system message between the others
-    TYPE = "type"  # the type of a provider call
 
 
 class _KeptCall(TypedDict, total=False):
@@ -58,16 +43,18 @@ class _KeptBlock(TypedDict, total=False):
 
 
 class ConverseContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `ConverseKeys`."""
+    """What a part keeps of its block: the decoder and the reader write it, the encoder reads it."""
 
-    block: _KeptBlock
+    block: _KeptBlock  # a whole block that no part can represent
+    cachePoint: Any  # a cache point that follows the part
     callId: str
-    reasoningText: dict[str, Any]
+    citations: Any
+    reasoningText: dict[str, Any]  # the fields of reasoning besides its text: the signature, if there is one
     redactedContent: str
-    toolUse: dict[str, Any]
-    toolResult: dict[str, Any]
-    role: str
-    type: str
+    role: str  # "system": a system message between the others
+    toolResult: dict[str, Any]  # the raw result of a provider call
+    toolUse: dict[str, Any]  # the fields of a call that no part has
+    type: str  # the type of a provider call
 
 
 class _Struct(Struct, rename="camel", gc=False):

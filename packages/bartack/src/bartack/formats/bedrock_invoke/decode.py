@@ -21,7 +21,6 @@ import msgspec
 
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.bedrock_converse.decode import BedrockConverse
-from bartack.formats.bedrock_converse.events import ConverseKeys
 from bartack.formats.bedrock_invoke.text_completions import TextCompletions
 from bartack.formats.decoder import UNREADABLE, Decoder
 from bartack.formats.framing import Frame, FramingName
@@ -57,7 +56,7 @@ class _Nova(BedrockConverse):
     """
 
     def _emit(self, kind: str, piece: str, continuation: dict[str, Any] | None = None) -> None:
-        if ConverseKeys.BLOCK not in (continuation or {}):
+        if "block" not in (continuation or {}):
             self._is_fresh = False
         super()._emit(kind, piece, continuation)
 

@@ -19,7 +19,7 @@ from bartack.formats.framing import Frame
 from bartack.formats.usage import token_count
 from bartack.nouns.deltas import FinishReason, Usage
 
-__all__ = ["CohereContinuation", "CohereKeys", "CohereV2"]
+__all__ = ["CohereContinuation", "CohereV2"]
 
 _FINISH: dict[str, FinishReason] = {
     "COMPLETE": "stop",
@@ -30,20 +30,11 @@ _FINISH: dict[str, FinishReason] = {
 _FAILURES = frozenset(("ERROR", "ERROR_TOXIC", "ERROR_LIMIT", "TIMEOUT"))
 
 
-class CohereKeys:
-    """Keys of the continuation data that the encoder reads, and the two values of `ORIGIN`."""
-
-    CITATIONS = "citations"
-    ORIGIN = "type"  # the field that thinking came from
-    THINKING = "thinking"
-    TOOL_PLAN = "tool_plan"
-
-
 class CohereContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `CohereKeys`."""
+    """What a part keeps of its content: the decoder and the reader write it, the encoder reads it."""
 
     citations: list[Any]
-    type: Literal["thinking", "tool_plan"]
+    type: Literal["thinking", "tool_plan"]  # the field that thinking came from
 
 
 class _Content(msgspec.Struct, gc=False):
@@ -143,12 +134,12 @@ class CohereV2(Decoder):
             else:
                 self._emit("text", content.text, event.index)
         if content.thinking:
-            self._emit("thinking", content.thinking, event.index, {CohereKeys.ORIGIN: CohereKeys.THINKING})
+            self._emit("thinking", content.thinking, event.index, {"type": "thinking"})
 
     def _read_plan(self, event: _Event, frame: Frame) -> None:
         plan = _message_of(event).tool_plan
         if plan:
-            self._emit("thinking", plan, _PLAN_INDEX, {CohereKeys.ORIGIN: CohereKeys.TOOL_PLAN})
+            self._emit("thinking", plan, _PLAN_INDEX, {"type": "tool_plan"})
 
     def _emit(self, kind: str, piece: str, block: int | None, origin: dict[str, Any] | None = None) -> None:
         is_new = block != self._block or kind != self._last_kind
@@ -167,7 +158,7 @@ class CohereV2(Decoder):
     def _emit_citations(self) -> None:
         if self._citations:
             emit = self.out.thinking if self._last_kind == "thinking" else self.out.text
-            emit("", continuation={CohereKeys.CITATIONS: self._citations})
+            emit("", continuation={"citations": self._citations})
             self._citations = []
 
     # -- tool calls

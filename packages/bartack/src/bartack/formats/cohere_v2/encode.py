@@ -15,7 +15,7 @@ Cohere's own thinking is sent back in the field it came from: as content, or as 
 from typing import Any, assert_never
 
 from bartack.formats.body_values import NO_OUTPUT, function_tools, is_sendable_call, note_settings
-from bartack.formats.cohere_v2.decode import CohereContinuation, CohereKeys
+from bartack.formats.cohere_v2.decode import CohereContinuation
 from bartack.formats.efforts import budget_of
 from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.losses import Losses
@@ -174,15 +174,9 @@ def _answer(message: Message, where: str, losses: Losses) -> Json:
         data = losses.continuation(path, part.continuation) if isinstance(part, Text) else losses.thinking(path, part)
         if data is None:
             continue
-        citations += data.get(CohereKeys.CITATIONS, [])
-        field = (
-            data.get(CohereKeys.ORIGIN, CohereKeys.THINKING)
-            if isinstance(part, Thinking)
-            else CohereKeys.TOOL_PLAN
-            if has_calls
-            else "text"
-        )
-        if part.text and field == CohereKeys.TOOL_PLAN:
+        citations += data.get("citations", [])
+        field = data.get("type", "thinking") if isinstance(part, Thinking) else "tool_plan" if has_calls else "text"
+        if part.text and field == "tool_plan":
             plan.append(part.text)
         elif part.text:
             blocks.append({"type": field, field: part.text})

@@ -11,7 +11,6 @@ from bartack.formats.body_values import (
     text_at,
     texts_at,
 )
-from bartack.formats.cohere_v2.decode import CohereKeys
 from bartack.formats.cohere_v2.encode import CHOICES, SETTINGS
 from bartack.formats.extra_fields import labelled
 from bartack.formats.media import exact_data
@@ -94,13 +93,13 @@ class _Reader:
             return Message("tool", (self._result(message, parts, path),))
         if message.get("tool_plan"):
             plan = text_at(message["tool_plan"], f"{path}.tool_plan")
-            parts.insert(0, Thinking(plan, continuation=self._kept({CohereKeys.ORIGIN: CohereKeys.TOOL_PLAN})))
+            parts.insert(0, Thinking(plan, continuation=self._kept({"type": "tool_plan"})))
         calls = [
             self._call(call, f"{path}.tool_calls[{index}]")
             for index, call in enumerate(list_at(message.get("tool_calls") or [], f"{path}.tool_calls"))
         ]
         if message.get("citations"):
-            citations = self._kept({CohereKeys.CITATIONS: list_at(message["citations"], f"{path}.citations")})
+            citations = self._kept({"citations": list_at(message["citations"], f"{path}.citations")})
             place = next((index for index, part in enumerate(parts) if isinstance(part, Text)), len(parts))
             text = parts[place].text if place < len(parts) else ""  # type: ignore[union-attr]  # a Text
             parts[place : place + 1] = [Text(text, continuation=citations)]
@@ -114,7 +113,7 @@ class _Reader:
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "thinking", "thinking": str(text)}:
-                return Thinking(text, continuation=self._kept({CohereKeys.ORIGIN: CohereKeys.THINKING}))
+                return Thinking(text, continuation=self._kept({"type": "thinking"}))
             case {"type": "image_url", "image_url": {"url": str(url)}} if role in ("user", "tool"):
                 inline = exact_data(url)
                 return Image("image/*", url=url) if inline is None else Image(inline[0], data=inline[1])

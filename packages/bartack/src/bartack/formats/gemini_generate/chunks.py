@@ -25,7 +25,6 @@ __all__ = [
     "FunctionCall",
     "GeminiContinuation",
     "GeminiCounts",
-    "GeminiKeys",
     "Part",
     "is_failure",
     "readable_result",
@@ -66,28 +65,18 @@ UNSPECIFIED = frozenset(
 )
 
 
-class GeminiKeys:
-    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
+class GeminiContinuation(TypedDict, total=False):
+    """What a part keeps beside the fields of Google's part: the decoder and the reader write it, the encoder reads it.
 
-    Other fields of a part (mediaResolution, groundingMetadata, ...) keep Google's names.
+    The fields that our part has no place for (thoughtSignature, mediaResolution, groundingMetadata, ...) are kept under
+    Google's names. ``thought`` is one of them: it marks thoughts as Gemini's own, which it accepts back.
     """
 
-    SIGNATURE = "thoughtSignature"
-    THOUGHT = "thought"  # marks thoughts as Gemini's own, which it accepts back
-    GEMINI_ID = "id"  # the id that Gemini gave to a call
-    PART = "part"  # a call that Google executed, whole; generated media without their data; a part of an unknown kind
-    RESULT_PART = "resultPart"  # the result of such a call, whole
-    BESIDE = "beside"  # marks media that a client sent after the response to a call, not inside it
-
-
-class GeminiContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `GeminiKeys` and Google's names."""
-
-    id: str
+    id: str  # the id that Gemini gave to a call
     name: str
-    part: dict[str, Any]
-    resultPart: dict[str, Any]
-    beside: bool
+    part: dict[str, Any]  # a call that Google executed, whole; generated media without data; a part of an unknown kind
+    resultPart: dict[str, Any]  # the result of such a call, whole
+    beside: bool  # marks media that a client sent after the response to a call, not inside it
     inlineData: dict[str, Any]
     fileData: dict[str, Any]
 

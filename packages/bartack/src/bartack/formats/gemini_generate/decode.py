@@ -35,7 +35,6 @@ from bartack.formats.gemini_generate.chunks import (
     Chunk,
     FunctionCall,
     GeminiCounts,
-    GeminiKeys,
     Part,
     is_failure,
     readable_result,
@@ -49,7 +48,7 @@ from bartack.nouns.json_values import json_text
 __all__ = ["GeminiGenerate"]
 
 _BESIDE_CONTENT = {
-    GeminiKeys.SIGNATURE: "thought_signature",
+    "thoughtSignature": "thought_signature",
     "partMetadata": "part_metadata",
     "mediaResolution": "media_resolution",
     "videoMetadata": "video_metadata",
@@ -179,7 +178,7 @@ class GeminiGenerate(Decoder):
         new_part = self._sealed or bool(fields)
         if is_thought:
             if new_part or self._kind != "thinking":
-                data[GeminiKeys.THOUGHT] = True
+                data["thought"] = True
             self.out.thinking(text, new_part=new_part, continuation=data or None)
         else:
             self.out.text(text, new_part=new_part, continuation=data or None)
@@ -190,7 +189,7 @@ class GeminiGenerate(Decoder):
         """Emit an empty text that keeps a part of an unknown kind at its position."""
         if part and self._pending.can_keep(part):
             self._end_streamed()
-            self.out.text("", new_part=True, continuation={GeminiKeys.PART: part})
+            self.out.text("", new_part=True, continuation={"part": part})
             self._kind, self._sealed = "text", True
 
     def _keep_text_metadata(self, candidate: Candidate) -> None:
@@ -230,7 +229,7 @@ class GeminiGenerate(Decoder):
         self._kind = "call"
         self._sealed = False
         if call.id:
-            data[GeminiKeys.GEMINI_ID] = call.id
+            data["id"] = call.id
         self.out.open_call(self._calls, call.name or "", provider_id=call.id, continuation=data or None)
         self._streamed = StreamedArguments()
         arguments = bytes(call.args)
@@ -267,7 +266,7 @@ class GeminiGenerate(Decoder):
             name,
             provider_id=provider_id or None,
             executed_by="provider",
-            continuation=None if part is None else {GeminiKeys.PART: part},
+            continuation=None if part is None else {"part": part},
         )
 
     def _close_provider_call(self, call_kind: str, value: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -281,7 +280,7 @@ class GeminiGenerate(Decoder):
         else:  # its call is in an earlier message
             self._begin_provider_call(text_of(value, "toolType") or "code_execution", call_id, None)
             key = self._calls
-        data = {GeminiKeys.RESULT_PART: {kind: value, **fields}}
+        data = {"resultPart": {kind: value, **fields}}
         result, is_error = readable_result(value), is_failure(kind, value)
         self.out.close_call(key, continuation=data, result=result, result_is_error=is_error)
 

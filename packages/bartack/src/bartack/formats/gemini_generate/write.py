@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bartack.formats.gemini_generate.chunks import FINISH, GeminiContinuation, GeminiKeys
+from bartack.formats.gemini_generate.chunks import FINISH, GeminiContinuation
 from bartack.formats.response_writer import (
     ErrorKind,
     ErrorResponse,
@@ -91,15 +91,15 @@ class GenerateWriter(WholeCallWriter):
 
     def add_text(self, part: WrittenText, piece: str) -> None:
         fields: Json = {"text": piece, **_thought(part)}
-        if part.place != _SIGNED and GeminiKeys.SIGNATURE in part.continuation:
+        if part.place != _SIGNED and "thoughtSignature" in part.continuation:
             part.place = _SIGNED
-            fields[GeminiKeys.SIGNATURE] = part.continuation[GeminiKeys.SIGNATURE]
+            fields["thoughtSignature"] = part.continuation["thoughtSignature"]
         self._emit_part(fields)
 
     def end_text(self, part: WrittenText) -> None:
         data = part.continuation
-        if part.place != _SIGNED and GeminiKeys.SIGNATURE in data:
-            self._emit_part({"text": "", **_thought(part), GeminiKeys.SIGNATURE: data[GeminiKeys.SIGNATURE]})
+        if part.place != _SIGNED and "thoughtSignature" in data:
+            self._emit_part({"text": "", **_thought(part), "thoughtSignature": data["thoughtSignature"]})
         metadata = {name: data[name] for name in _TEXT_METADATA if name in data}
         if metadata:
             self._emit_part({"text": ""}, **metadata)
@@ -107,28 +107,28 @@ class GenerateWriter(WholeCallWriter):
     # -- calls
 
     def shows(self, call: WrittenCall) -> bool:
-        return GeminiKeys.PART in call.continuation
+        return "part" in call.continuation
 
     def open_call(self, call: WrittenCall) -> None:
         if not call.is_provider_call:
             super().open_call(call)
-        elif "inlineData" not in call.continuation[GeminiKeys.PART]:
-            self._emit_part(call.continuation[GeminiKeys.PART])
+        elif "inlineData" not in call.continuation["part"]:
+            self._emit_part(call.continuation["part"])
 
     def end_call(self, call: WrittenCall) -> None:
         if not call.is_provider_call:
             return
-        part = call.continuation[GeminiKeys.PART]
+        part = call.continuation["part"]
         if "inlineData" in part and isinstance(call.result, tuple):
             media = [item.data for item in call.result if isinstance(item, Image | FileRef) and item.data]
             inline = {**part["inlineData"], "data": b64encode(b"".join(media)).decode()}
             self._emit_part({**part, "inlineData": inline})
-        if GeminiKeys.RESULT_PART in call.continuation:
-            self._emit_part(call.continuation[GeminiKeys.RESULT_PART])
+        if "resultPart" in call.continuation:
+            self._emit_part(call.continuation["resultPart"])
 
     def emit_call(self, call: WrittenCall, arguments: Json) -> None:
-        signature = call.continuation.get(GeminiKeys.SIGNATURE)
-        signed = {} if signature is None else {GeminiKeys.SIGNATURE: signature}
+        signature = call.continuation.get("thoughtSignature")
+        signed = {} if signature is None else {"thoughtSignature": signature}
         self._emit_part({"functionCall": {"id": call.id, "name": call.name, "args": arguments}, **signed})
 
     # -- chunks

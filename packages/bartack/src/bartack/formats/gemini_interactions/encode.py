@@ -13,7 +13,7 @@ from bartack.formats.efforts import exact_fields
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.extra_fields import own_extra, own_fields, with_extra
 from bartack.formats.gemini import is_accepted, thinking_level
-from bartack.formats.gemini_interactions.decode import InteractionsContinuation, InteractionsKeys
+from bartack.formats.gemini_interactions.decode import InteractionsContinuation
 from bartack.formats.gemini_interactions.hosted_tools import HOSTED
 from bartack.formats.hosted_declarations import filled
 from bartack.formats.losses import Losses
@@ -92,8 +92,8 @@ class _Steps:
         for index, part in enumerate(message.parts):
             path = f"{where}.parts[{index}]"
             match part:
-                case Text() if InteractionsKeys.STEP in self._losses.own_data(part):
-                    self.found.append(dict(self._losses.own_data(part)[InteractionsKeys.STEP]))
+                case Text() if "step" in self._losses.own_data(part):
+                    self.found.append(dict(self._losses.own_data(part)["step"]))
                 case Text() | Image() | FileRef():
                     content = self._content(path, part)
                     if message.role == "assistant":
@@ -119,8 +119,8 @@ class _Steps:
         data = self._losses.continuation(where, part.continuation)
         if isinstance(part, Text):
             fields: Json = {"type": "text", "text": part.text}
-            if InteractionsKeys.CONTENT in data:
-                return [dict(data[InteractionsKeys.CONTENT])]
+            if "content" in data:
+                return [dict(data["content"])]
             if not part.text:
                 for name in data:
                     self._losses.add(where, name, "the text that it belongs to is empty")
@@ -165,12 +165,12 @@ class _Steps:
 
     def _add_provider_call(self, where: str, call: ToolCall) -> None:
         data = self._losses.own_data(call)
-        media = _media_of(call.result) if InteractionsKeys.CONTENT in data else []
-        steps = [data[key] for key in (InteractionsKeys.STEP, InteractionsKeys.RESULT_STEP) if key in data]
+        media = _media_of(call.result) if "content" in data else []
+        steps = [data[key] for key in ("step", "resultStep") if key in data]
         if not steps and not media:
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         self.found += steps
-        self._add_output([{**data[InteractionsKeys.CONTENT], **_media(piece)} for piece in media])
+        self._add_output([{**data["content"], **_media(piece)} for piece in media])
 
     # -- tool results
 

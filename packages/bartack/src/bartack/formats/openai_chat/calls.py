@@ -10,7 +10,7 @@ from typing import Any
 
 from bartack.formats.emitter import Emitter, PendingData
 from bartack.formats.framing import LIMIT
-from bartack.formats.openai_chat.events import CallPiece, ChatKeys, FunctionPiece
+from bartack.formats.openai_chat.events import CallPiece, FunctionPiece
 from bartack.nouns.deltas import ToolCallArgs
 from bartack.nouns.json_values import json_text
 
@@ -116,9 +116,9 @@ class ToolCalls:
         call.name = call.name or name
         call.is_custom = call.is_custom or piece.custom is not None
         if piece.index == _LEGACY:
-            call.extra[ChatKeys.FIELD] = "function_call"
+            call.extra["field"] = "function_call"
         if piece.extra_content and self._pending.can_keep(piece.extra_content):
-            call.extra[ChatKeys.EXTRA_CONTENT] = piece.extra_content
+            call.extra["extra_content"] = piece.extra_content
         if call.name and not call.is_open:
             self._open(call)
         return call
@@ -127,7 +127,7 @@ class ToolCalls:
         self._before_opening()
         call.is_open = True
         if call.is_custom:
-            call.extra[ChatKeys.TYPE] = "custom"
+            call.extra["type"] = "custom"
         call.outer_id = self._out.open_call(call.key, call.name, provider_id=call.id, continuation=call.extra or None)
         call.extra = {}
         if not call.is_custom:

@@ -31,7 +31,6 @@ from bartack.formats.openai_chat.events import (
     FINISH_REASONS,
     ChatChunk,
     ChatDelta,
-    ChatKeys,
     ReportedError,
     error_in,
     usage_in,
@@ -164,14 +163,14 @@ class OpenAIChat(Decoder):
             self._read_executed(tool)
         if delta.annotations and self._pending.can_keep(delta.annotations):
             self._pending.hold(len(frame.data))
-            self._notes.setdefault(ChatKeys.ANNOTATIONS, []).extend(delta.annotations)
+            self._notes.setdefault("annotations", []).extend(delta.annotations)
         for image in delta.images or ():
             self._read_image(image)
         if isinstance(delta.audio, dict):
             self._read_audio(delta.audio, frame)
         if isinstance(delta.extra_content, dict) and self._pending.can_keep(delta.extra_content):
             self._pending.hold(len(frame.data))
-            self._notes.setdefault(ChatKeys.MESSAGE, {}).setdefault("extra_content", {}).update(delta.extra_content)
+            self._notes.setdefault("message", {}).setdefault("extra_content", {}).update(delta.extra_content)
 
     def _read_message(self, message: Any, chunk: ChatChunk, frame: Frame) -> None:
         """Read an answer that was not streamed. Beside deltas, the message only repeats them."""
@@ -193,7 +192,7 @@ class OpenAIChat(Decoder):
             self.out.text("", continuation=self._notes)
             self._notes = {}
         if self._details and kind != "thinking":
-            self.out.thinking("", continuation={ChatKeys.REASONING_DETAILS: [detail.whole for detail in self._details]})
+            self.out.thinking("", continuation={"reasoning_details": [detail.whole for detail in self._details]})
             self._details = []
         self._writing = kind
 
@@ -202,7 +201,7 @@ class OpenAIChat(Decoder):
             self.out.more_thinking(piece)
         elif piece:
             self._switch_to("thinking")
-            self.out.thinking(piece, continuation={ChatKeys.FIELD: field})
+            self.out.thinking(piece, continuation={"field": field})
 
     def _read_thinking(self, delta: ChatDelta, frame: Frame) -> None:
         """Read the first field that has text: where there are several, they repeat each other (OpenRouter)."""
@@ -242,7 +241,7 @@ class OpenAIChat(Decoder):
             elif isinstance(piece, dict) and self._pending.can_keep(piece):
                 # Mistral's references to sources (not recorded), and whatever comes next, at its place in the content.
                 self._switch_to("piece")
-                self.out.text("", new_part=True, continuation={ChatKeys.CONTENT: piece})
+                self.out.text("", new_part=True, continuation={"content": piece})
 
     def _add_text(self, text: Any) -> None:
         if text and isinstance(text, str):
@@ -258,7 +257,7 @@ class OpenAIChat(Decoder):
         self._think("".join(text for text in texts if isinstance(text, str)), "content")
         extra = {name: value for name, value in chunk.items() if name not in ("type", "thinking")}
         if extra and self._writing == "thinking" and self._pending.can_keep(extra):
-            self.out.thinking("", continuation={ChatKeys.CHUNK: extra})
+            self.out.thinking("", continuation={"chunk": extra})
 
     def _read_refusal(self, piece: str) -> None:
         if self._refused:
@@ -266,7 +265,7 @@ class OpenAIChat(Decoder):
         else:
             self._refused = True
             self._switch_to("text")
-            self.out.text(piece, new_part=True, continuation={ChatKeys.FIELD: "refusal"})
+            self.out.text(piece, new_part=True, continuation={"field": "refusal"})
 
     # -- what the provider executed and generated
 
@@ -287,7 +286,7 @@ class OpenAIChat(Decoder):
         output = tool.get("output")
         if output is not None:
             result = self._pending.text_of_json(output)
-            self.out.close_call(key, continuation={ChatKeys.EXECUTED_TOOL: tool}, result=result)
+            self.out.close_call(key, continuation={"executed_tool": tool}, result=result)
 
     def _read_image(self, image: Any) -> None:
         """A generated image becomes the result of a call that the provider executed."""
@@ -300,13 +299,13 @@ class OpenAIChat(Decoder):
         self._executed.add(key)
         self._switch_to("")
         self.out.open_call(key, "image_output", executed_by="provider")
-        self.out.close_call(key, result=(generated,), continuation={ChatKeys.FIELD: "images"})
+        self.out.close_call(key, result=(generated,), continuation={"field": "images"})
 
     def _read_audio(self, audio: dict[str, Any], frame: Frame) -> None:
         """Speech: the transcript becomes text, the data a file; the id stands for the audio in later requests."""
         fields = {name: audio[name] for name in ("id", "expires_at") if audio.get(name)}
         if fields and self._pending.can_keep(fields):
-            self._notes[ChatKeys.AUDIO] = {**self._notes.get(ChatKeys.AUDIO, {}), **fields}
+            self._notes["audio"] = {**self._notes.get("audio", {}), **fields}
         self._add_text(audio.get("transcript"))
         if isinstance(data := audio.get("data"), str) and data:
             self._pending.hold(len(frame.data))
@@ -349,9 +348,9 @@ class OpenAIChat(Decoder):
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
         # Perplexity repeats its sources in every chunk (perplexity-chat/*); the last list is the longest.
         if chunk.citations and self._pending.can_keep(chunk.citations):
-            self._notes[ChatKeys.CITATIONS] = chunk.citations
+            self._notes["citations"] = chunk.citations
         if chunk.search_results and self._pending.can_keep(chunk.search_results):
-            self._notes[ChatKeys.SEARCH_RESULTS] = chunk.search_results
+            self._notes["search_results"] = chunk.search_results
 
     def _read_error_in(self, frame: Frame) -> None:
         fault = error_in(frame.data, frame.event)

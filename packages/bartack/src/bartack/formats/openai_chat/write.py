@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from bartack.formats.openai import custom_input, openai_error
-from bartack.formats.openai_chat.events import ChatContinuation, ChatKeys
+from bartack.formats.openai_chat.events import ChatContinuation
 from bartack.formats.openai_chat.settings import NAME
 from bartack.formats.response_writer import (
     ErrorResponse,
@@ -76,7 +76,7 @@ class ChatWriter(ResponseWriter):
         self._emit_delta({"role": "assistant", "content": ""})
 
     def add_text(self, part: WrittenText, piece: str) -> None:
-        field = part.continuation.get(ChatKeys.FIELD)
+        field = part.continuation.get("field")
         if part.kind == "thinking":
             self._emit_delta({"reasoning" if field == "reasoning" else "reasoning_content": piece})
         else:
@@ -85,9 +85,9 @@ class ChatWriter(ResponseWriter):
 
     def end_text(self, part: WrittenText) -> None:
         data = part.continuation
-        if data.get(ChatKeys.ANNOTATIONS):
-            self._emit_delta({"annotations": data[ChatKeys.ANNOTATIONS]})
-        details = data.get(ChatKeys.REASONING_DETAILS, ())
+        if data.get("annotations"):
+            self._emit_delta({"annotations": data["annotations"]})
+        details = data.get("reasoning_details", ())
         ciphertexts = [detail for detail in details if not (detail.get("text") or detail.get("summary"))]
         if ciphertexts:
             self._emit_delta({"reasoning_details": ciphertexts})
@@ -104,8 +104,8 @@ class ChatWriter(ResponseWriter):
             fields |= {"type": "custom", "custom": {"name": call.name, "input": ""}}
         else:
             fields |= {"type": "function", "function": {"name": call.name, "arguments": ""}}
-        if ChatKeys.EXTRA_CONTENT in call.continuation:
-            fields["extra_content"] = call.continuation[ChatKeys.EXTRA_CONTENT]
+        if "extra_content" in call.continuation:
+            fields["extra_content"] = call.continuation["extra_content"]
         self._emit_call(call, fields)
 
     def add_args(self, call: WrittenCall, piece: str) -> None:
@@ -122,7 +122,7 @@ class ChatWriter(ResponseWriter):
             self._emit_arguments(call, self._held[call.id])
 
     def _is_custom(self, call: WrittenCall) -> bool:
-        return call.name in self.custom_tools or call.continuation.get(ChatKeys.TYPE) == "custom"
+        return call.name in self.custom_tools or call.continuation.get("type") == "custom"
 
     def _emit_arguments(self, call: WrittenCall, text: str) -> None:
         if text:

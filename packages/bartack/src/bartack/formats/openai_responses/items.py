@@ -1,7 +1,7 @@
 """One item of the Responses API in our terms, for the decoder, the request reader and the encoder.
 
 An item is a JSON object with a `type`. A message or reasoning item contains texts; every other item is a tool call, the
-result of one, or something that only its provider understands. `ResponsesKeys` has what a part keeps of its item.
+result of one, or something that only its provider understands. `ResponsesContinuation` is what a part keeps of it.
 
 A question whether a tool of an MCP server may be called is a call that the client executes, by answering it. Its name
 is that of the question, so that it never calls a tool of ours that has the name of the server's tool.
@@ -22,7 +22,6 @@ __all__ = [
     "Item",
     "ItemKind",
     "ResponsesContinuation",
-    "ResponsesKeys",
     "arguments_of",
     "executed_by",
     "item_fields",
@@ -38,19 +37,6 @@ __all__ = [
 NAME = "openai-responses"  # also the key of this format's own fields in `ToolSpec.extra`
 
 
-class ResponsesKeys:
-    """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
-
-    ITEM = "item"  # the item without what the part represents
-    OUTPUT = "output"  # the item with the result of a call, if that is an item of its own
-    FIELD = "field"  # which list of the item contains a text: "content" or "summary"
-    NTH = "nth"  # the position of a text among the texts of the item
-    PART = "part"  # the entry of a text in that list, without the text
-    AGAIN = "again"  # how many items before it in the same message have its id (xAI), if any
-    FINAL = "final"  # finished texts or arguments that do not continue what was streamed; never sent back
-    INSTRUCTIONS = "instructions"  # true for a system message that came from `instructions`
-
-
 class _KeptItem(TypedDict, total=False):
     id: str | None
     type: str | None
@@ -64,13 +50,16 @@ class _KeptEntry(TypedDict, total=False):
 
 
 class ResponsesContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `ResponsesKeys`."""
+    """What a part keeps of its item: the decoder and the reader write it, the encoder and the writer read it."""
 
-    item: _KeptItem
-    output: _KeptItem
-    field: Literal["content", "summary"]
-    nth: int
-    part: _KeptEntry
+    item: _KeptItem  # the item without what the part represents
+    output: _KeptItem  # the item with the result of a call, if that is an item of its own
+    field: Literal["content", "summary"]  # which list of the item contains a text
+    nth: int  # the position of a text among the texts of the item
+    part: _KeptEntry  # the entry of a text in that list, without the text
+    again: Any  # how many items before it in the same message have its id (xAI), if any
+    final: Any  # finished texts or arguments that do not continue what was streamed; never sent back
+    instructions: Any  # true for a system message that came from `instructions`
 
 
 Item = dict[str, Any]

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from bartack.formats.openai import custom_input, openai_error
-from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation, ResponsesKeys
+from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation
 from bartack.formats.response_writer import (
     ErrorResponse,
     Json,
@@ -81,7 +81,7 @@ class ResponsesWriter(ResponseWriter):
             self._emit("reasoning_summary_text.delta", **self._text_place(part), delta=piece)
 
     def end_text(self, part: WrittenText) -> None:
-        item = part.continuation.get(ResponsesKeys.ITEM, {})
+        item = part.continuation.get("item", {})
         if item.get("type") not in (None, "message", "reasoning"):
             self._emit_whole(dict(item))
         encrypted = item.get("encrypted_content") if part.kind == "thinking" else None
@@ -108,7 +108,7 @@ class ResponsesWriter(ResponseWriter):
     def _close_text(self, part: WrittenText) -> None:
         place, text = self._text_place(part), part.text
         if part.kind == "text":
-            annotations = part.continuation.get(ResponsesKeys.PART, {}).get("annotations")
+            annotations = part.continuation.get("part", {}).get("annotations")
             entry = _output_text(text, annotations if isinstance(annotations, list) else [])
             self._items[part.place]["content"] = [entry]
             self._emit("output_text.done", **place, text=text, logprobs=[])
@@ -171,7 +171,7 @@ class ResponsesWriter(ResponseWriter):
             item["status"] = "incomplete"
 
     def _end_provider_call(self, call: WrittenCall) -> None:
-        item = dict(call.continuation.get(ResponsesKeys.ITEM, {}))
+        item = dict(call.continuation.get("item", {}))
         # xAI's own free-text calls look like those of a client, which would run them.
         if item.get("type") in (None, "custom_tool_call"):
             self.losses.add(
@@ -182,8 +182,8 @@ class ResponsesWriter(ResponseWriter):
             images = [part.data for part in call.result if isinstance(part, Image) and part.data]
             item["result"] = b64encode(b"".join(images)).decode()
         self._emit_whole(item)
-        if ResponsesKeys.OUTPUT in call.continuation:
-            self._emit_whole(dict(call.continuation[ResponsesKeys.OUTPUT]))
+        if "output" in call.continuation:
+            self._emit_whole(dict(call.continuation["output"]))
 
     # -- items
 
