@@ -33,9 +33,9 @@ from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.models import description, download
+from bartack.cli.options import export_for, exported
 from bartack.cli.output import show_by_windows
 from bartack.cli.store_access import store_flag
-from bartack.cli.telemetry import export_for, exported
 from bartack.display.visible_text import visible_text
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
