@@ -164,7 +164,7 @@ class SqliteTables:
                 self._run("INSERT INTO blob_use VALUES (?, ?)", number, name)
 
     def _insert_blob(self, name: str, blob: bytes) -> None:
-        """Store a blob. SQLite would copy one that is bound to a statement twice, so a large one is written in place."""
+        """Store a blob. SQLite copies one that is bound to a statement twice, so a large one is written in place."""
         if len(blob) < _LARGE:
             self._run("INSERT INTO blob VALUES (?, ?)", name, blob)
             return
