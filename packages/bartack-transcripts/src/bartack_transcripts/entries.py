@@ -323,15 +323,15 @@ def stored_records(entry: Entry) -> list[tuple[SourceRecord, int]]:
 
 
 def _records_in(block: _Block) -> Iterator[tuple[Record, int]]:
-    sizes = [size for *_, several in block.files for size in several]
-    data = zlib.decompressobj().decompress(b64decode(block.zlib), sum(sizes) + 1)
-    if len(data) != sum(sizes) or min(sizes, default=0) < 0:
-        raise ValueError("The records do not have these sizes.")
-    start = 0
-    for file, length, first_place, several in block.files:
-        for place, size in enumerate(several, first_place):
-            yield Record(file, place, data[start : start + size]), length
-            start += size
+    decompressor = zlib.decompressobj()
+    rest = b64decode(block.zlib)
+    for file, length, first_place, sizes in block.files:
+        for place, size in enumerate(sizes, first_place):
+            data = decompressor.decompress(rest, size) if size > 0 else b""
+            if len(data) != size:
+                raise ValueError(f"A record should have {size} bytes.")
+            rest = decompressor.unconsumed_tail if size else rest
+            yield Record(file, place, data), length
 
 
 def source_records(entries: Iterable[Entry]) -> list[SourceRecord]:

@@ -51,6 +51,7 @@ _DEPTH = MAX_DEPTH - 8  # a fact adds a few levels around what it takes from a r
 _MAX_INT = 2**63 - 1
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # among bytes whose digits are all zeros
+_PIECE = 1_000_000  # bytes
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYS = re.compile(r"[^.\[\]$]+")  # the keys in a path such as $.messages[0].content
 _MAX_UNKNOWN = 100  # pieces of one record that are left out
@@ -71,8 +72,14 @@ def parse_object(data: bytes) -> Json | str:
         return "not a JSON object"
     if data.count(b"{") + data.count(b"[") > _DEPTH and not is_within(value, _DEPTH):
         return "nested too deeply"
-    is_unusual = b"\\ud" in data or b"\\uD" in data or _LONG_NUMBER in data.translate(_DIGITS)
+    is_unusual = b"\\ud" in data or b"\\uD" in data or _has_long_number(data)
     return _storable(value) if is_unusual else value
+
+
+def _has_long_number(data: bytes) -> bool:
+    """Whether there are digits for a number that may be too large. A copy of the data would be twice as fast."""
+    pieces = (data[start : start + _PIECE] for start in range(0, len(data), _PIECE - len(_LONG_NUMBER)))
+    return any(_LONG_NUMBER in piece.translate(_DIGITS) for piece in pieces)
 
 
 def first_objects(head: bytes) -> Iterator[Json]:
