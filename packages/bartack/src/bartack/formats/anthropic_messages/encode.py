@@ -17,16 +17,18 @@ from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
 from bartack.formats.anthropic_messages.capabilities import (
+    HOSTED,
+    NAME,
     BodyMessage,
     Claude,
     ThinkingFields,
     claude,
+    mcp_servers,
     sampling,
     sendable_thinking,
     with_known_opening,
 )
 from bartack.formats.anthropic_messages.events import AnthropicContinuation
-from bartack.formats.anthropic_messages.hosted_tools import HOSTED, NAME, mcp_servers
 from bartack.formats.body_values import count_leading_system, object_of, text_of
 from bartack.formats.losses import Losses, PrefixChanged, Trail
 from bartack.formats.output_schemas import claude_schema

@@ -20,7 +20,7 @@ from bartack.formats.anthropic_messages.capabilities import BodyMessage, claude,
 from bartack.formats.anthropic_messages.encode import excludes_prefill, system_text
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation
+from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT

@@ -19,7 +19,7 @@ from typing import Any, assert_never
 from bartack.formats.body_values import count_leading_system
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import gemini_generation, is_accepted
-from bartack.formats.gemini_generate.chunks import TEXT_METADATA, GeminiContinuation
+from bartack.formats.gemini_generate.decode import TEXT_METADATA, GeminiContinuation
 from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bartack.formats.gemini_generate.chunks import FINISH, GeminiContinuation
+from bartack.formats.gemini_generate.decode import FINISH, GeminiContinuation
 from bartack.formats.response_writer import (
     ErrorResponse,
     Json,
