@@ -81,7 +81,7 @@ class Answering(asyncio.Protocol):
             self._head = b""
 
     def _answer(self) -> bytes:
-        from bartack.testing.event_writers import EVENT_WRITERS  # noqa: PLC0415 - only the server needs it
+        from bartack.testing.faults import EVENT_WRITERS  # noqa: PLC0415 - only the server needs it
 
         say = EVENT_WRITERS[self._head.split(b"/", 2)[1].decode()]
         number, self._count = self._count, self._count + 1

@@ -22,7 +22,7 @@ WAIT_SECONDS = 0.3
 def serve(pipe: Connection) -> None:
     """Serve one short answer, slowly and at once, on two ports."""
     from bartack.testing import ExpectedOutcome, Scenario, Stall, fault_server  # noqa: PLC0415 - only the server needs it
-    from bartack.testing.event_writers import EVENT_WRITERS  # noqa: PLC0415 - only the server needs it
+    from bartack.testing.faults import EVENT_WRITERS  # noqa: PLC0415 - only the server needs it
 
     say = EVENT_WRITERS["anthropic-messages"]
     body = say.start() + say.text("Hi") + say.finish("stop")
@@ -41,8 +41,8 @@ def serve(pipe: Connection) -> None:
 
 async def measure(slow: str, fast: str) -> dict[str, float]:
     """Milliseconds in this process: of its first two calls, and of CPU for each later one."""
-    from bartack.models import connect  # noqa: PLC0415 - timed by bench.import_time
-    from bartack.nouns.messages import user  # noqa: PLC0415 - timed by bench.import_time
+    from bartack.models import connect  # noqa: PLC0415 - timed by bench.start_up
+    from bartack.nouns.messages import user  # noqa: PLC0415 - timed by bench.start_up
 
     async def call(base_url: str) -> None:
         async with connect("anthropic:claude-sonnet-4-5", api_key="none", base_url=base_url) as model:

@@ -49,7 +49,7 @@ from bartack.nouns.entries import Custom
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.requests import ModelRequest
 from bartack.queues import Job, QueueStatus, RunQueue, StoreQueue, WorkerInfo
-from bartack.queues.job import Outcome
+from bartack.queues.run_queue import Outcome
 from bartack.queues.state import JobEnqueued, dump_event
 from bartack.store import SessionStore, next_entries
 from bartack.store.address import StoreAddress

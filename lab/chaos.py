@@ -23,7 +23,7 @@ until another worker holds the lease, and until that one has stored the next ent
 it is woken counts with the time until then. If the next worker is killed or stopped before it has the lease, the time
 counts from there.
 
-With --control, one protection is removed (see lab/chaos_agents.py), and the experiment must notice it.
+With --control, one protection is removed (see lab/chaos_processes.py), and the experiment must notice it.
 """
 
 import argparse

@@ -67,7 +67,7 @@ DEFAULTS = {  # by module and function
     "bartack.store.index:text_of": "no text to search for, except for a title",
     "bartack.store.maintenance:_with_moved_subagent": "names no session of a sub-agent",
     "bartack.store.open_work:OpenWork.push": "neither opens nor closes work",
-    "bartack.telemetry.run_spans:RunSpans.see": "says nothing about the start of a run",
+    "bartack.telemetry.telemetry:RunSpans.see": "says nothing about the start of a run",
     "bartack.testing.store_checks_journal:_LiveListener.next": "the kinds of `LiveEvent`, which mypy checks",
     "bartack.views.document:Document._add": "counted among what the view omits",
     "bartack.views.document:_changed_setting": "changes no setting of an answer",

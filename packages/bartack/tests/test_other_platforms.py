@@ -60,7 +60,7 @@ from bartack.nouns.errors import StoreError, ToolError
 from bartack.store import open_store
 from bartack.store.files import WriteLock
 from bartack.tools import LocalRuntime
-from bartack.tools.mcp.private_file import changed_file
+from bartack.tools.mcp.saved_files import changed_file
 from pathlib import Path
 
 async def main():

@@ -22,7 +22,7 @@ from bartack.nouns.parts import Text
 from bartack.store import open_store
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import next_entries
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.answer_drafts import AnswerDraft, drafts_folder
 from bartack_server.gateway.drafts import Drafts
 from tests.gateway.bodies import request

@@ -14,7 +14,7 @@ from bartack import user
 from bartack.app.queues import opened_queue
 from bartack.nouns.entries import RunEnded, RunStarted
 from bartack.queues import RunQueue, submit
-from bartack.queues.job import PROTOCOL, WORKER_KEY
+from bartack.queues.run_queue import PROTOCOL, WORKER_KEY
 from bartack.queues.submit import continued
 from bartack.store import SessionStore, open_store
 from bartack.store.address import StoreAddress

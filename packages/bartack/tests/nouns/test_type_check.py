@@ -8,9 +8,8 @@ import pytest
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolsConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta
-from bartack.nouns.noun import Noun
+from bartack.nouns.noun import Noun, typed, wrong_types
 from bartack.nouns.parts import Span, Text
-from bartack.nouns.type_check import typed, wrong_types
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -25,10 +25,9 @@ from bartack.app.safe_text import safe_line
 from bartack.app.sessions import ensure_session, find_session, latest_session_here, opened_store
 from bartack.app.settings import HookSettings
 from bartack.cli import options
-from bartack.cli.output import note
-from bartack.cli.stdout import OutputClosed
+from bartack.cli.options import exported
+from bartack.cli.output import OutputClosed, note
 from bartack.cli.store_access import store_flag
-from bartack.cli.telemetry import exported
 from bartack.events import EntryAppended, RunFinished, RunResult
 from bartack.models.model import Model
 from bartack.nouns.config import LoopConfig

@@ -34,7 +34,7 @@ from bartack.app.settings import HookSettings
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.tools import error_result
-from bartack.tools.mcp.private_file import changed_file, read_file
+from bartack.tools.mcp.saved_files import changed_file, read_file
 from bartack_code.workspace.project import HOOK_FILE, folders_of_project, text_of_file
 from bartack_code.workspace.trust import trust_file
 from bartack_code.workspace.user_program import run_user_program

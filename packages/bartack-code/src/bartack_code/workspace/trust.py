@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bartack.app.errors import with_hint
 from bartack.app.settings import config_path
 from bartack.nouns.errors import BartackError, ErrorCode
-from bartack.tools.mcp.private_file import changed_file, read_file
+from bartack.tools.mcp.saved_files import changed_file, read_file
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
 from bartack.tools.snapshots import GitSnapshots, named_folder, names_repositories, repositories_in

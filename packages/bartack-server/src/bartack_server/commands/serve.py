@@ -21,8 +21,8 @@ from bartack.app.queues import QUEUE, queue_opener
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import opened_store
 from bartack.cli import options
+from bartack.cli.options import export_for, exported
 from bartack.cli.output import note
-from bartack.cli.telemetry import export_for, exported
 from bartack.nouns.errors import BartackError, ErrorCode, StoreError
 from bartack.queues import RunQueue
 from bartack.store import SessionStore

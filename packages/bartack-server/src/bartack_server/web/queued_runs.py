@@ -16,7 +16,7 @@ from bartack.agent.run_context import model_ref
 from bartack.nouns.errors import SessionInUse
 from bartack.nouns.ids import derived_id
 from bartack.queues import Job, RunQueue, submit
-from bartack.queues.job import job_of
+from bartack.queues.run_queue import job_of
 from bartack.queues.submit import continued
 from bartack.session.run_state import RunState
 from bartack.store.requests import load_state, switch_model

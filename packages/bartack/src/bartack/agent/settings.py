@@ -35,7 +35,7 @@ from bartack.nouns.config import AgentConfig, LoopConfig, ModelConfig
 from bartack.nouns.deltas import Failed
 from bartack.nouns.errors import BartackError, ConfigError, ErrorCode, nearest_name
 from bartack.nouns.messages import Message, ModelRef
-from bartack.nouns.type_check import wrong_types
+from bartack.nouns.noun import wrong_types
 from bartack.session.context import ContextManager
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore

@@ -5,7 +5,7 @@
 
 A run joins the trace that it is started in, and so do the runs of its tools. Outside of any trace, a run starts a new
 one if its agent is configured with ``ObservabilityConfig(trace=True)``. The id is recorded in `run_started` and in the
-metadata of each answer, and is sent to the provider in a header (see `bartack.models.trace`).
+metadata of each answer, and is sent to the provider in a header (see `bartack.models.provider`).
 
 What happens inside a run is reported to its `RunTracer`, which `bartack.telemetry` implements with spans. It comes from
 the `Telemetry` of the agent, or of the agent whose tool started this run; without one, nothing is traced.

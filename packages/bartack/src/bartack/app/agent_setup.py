@@ -172,6 +172,7 @@ def command_options() -> CommandOptions:
         timeout_ms=int(commands.timeout_s * 1000),
         max_timeout_ms=int(commands.max_timeout_s * 1000),
         sandbox=commands.sandbox,
+        image=commands.image,
         network=commands.network,
         writable=[Path(path) for path in commands.writable],
     )

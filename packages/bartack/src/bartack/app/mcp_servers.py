@@ -16,7 +16,7 @@ from bartack.app.settings import config_path
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp import HttpServer, McpServer, ServerConfig, load_servers, mcp
 from bartack.tools.mcp.config import as_json, clean_name, parse_server, read_json, with_settings
-from bartack.tools.mcp.private_file import changed_file
+from bartack.tools.mcp.saved_files import changed_file
 from bartack.tools.toolset import origin_of
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}")

@@ -10,13 +10,16 @@ lost connection is `stream_truncated`, unless the provider had already finished.
 JSON, which the decoder cannot read, is reported as such.
 """
 
+import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from datetime import datetime
 from functools import cached_property
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import quote
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +28,6 @@ from bartack.environment import Environment
 from bartack.formats import Decoder, LossReport, RequestWriter, Written, decoder, format_named
 from bartack.formats.framing import LIMIT, FramingName
 from bartack.models.auth import Credentials, NoCredentials
-from bartack.models.call_limit import CallLimit
 from bartack.models.client import (
     ChunkMasker,
     HttpRequest,
@@ -39,7 +41,6 @@ from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.http_errors import error_from_body, error_from_response, retry_delay_in, suggested_base_url
 from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo, cost_in_thread, model_info, start_loading
-from bartack.models.trace import trace_headers
 from bartack.models.vendors import Vendor
 from bartack.nouns.config import CacheConfig, ModelConfig, ToolSpec
 from bartack.nouns.deltas import Delta, Failed, Start, Usage
@@ -48,7 +49,63 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["ChunkObserver", "ErrorMapper", "PreparedCall", "ProviderModel"]
+__all__ = ["CallLimit", "ChunkObserver", "ErrorMapper", "PreparedCall", "ProviderModel", "trace_headers"]
+
+# -- how many calls may be in progress at once
+#
+# A model has a limit of its own (``connect(..., limit=4)``), or shares one with other models, such as all those of one
+# provider: ``connect(..., limit=shared)``. A call that has to wait has not been sent. It occupies its place until its
+# stream has ended or is closed.
+
+
+class CallLimit:
+    """At most this many calls at once, in each event loop. Enter it for a call."""
+
+    def __init__(self, calls: int) -> None:
+        if type(calls) is not int or calls < 1:
+            raise ConfigError(f"A limit of calls must be a positive number, got {calls!r}.", path="$.limit")
+        self.calls = calls
+        # A semaphore belongs to the event loop in which it was first waited for.
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    def _semaphore(self) -> asyncio.Semaphore:
+        return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.calls))
+
+    async def __aenter__(self) -> None:
+        await self._semaphore().acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._semaphore().release()
+
+
+# -- the trace of a call
+#
+# The header that identifies the trace of a request to the provider and to proxies on the way.
+#
+# A W3C trace id (32 hexadecimal digits) or a whole ``traceparent`` is sent as ``traceparent``, which collectors
+# understand. Any other id is sent as ``x-bartack-trace-id``.
+
+_ZERO = "0" * 32
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")  # version ff is forbidden
+
+
+def trace_headers(trace_id: str | None, environment: Environment) -> dict[str, str]:
+    """The header for this trace; none if there is no id. A new span id represents the request itself."""
+    if trace_id is None:
+        return {}
+    if _TRACE_ID.fullmatch(trace_id) and trace_id != _ZERO:
+        span_id = environment.new_id().replace("-", "")[-16:]
+        return {"traceparent": f"00-{trace_id}-{span_id}-01"}
+    parts = _TRACEPARENT.fullmatch(trace_id)
+    if parts is not None and parts[1] != _ZERO and parts[2] != _ZERO[:16]:
+        return {"traceparent": trace_id}
+    return {"x-bartack-trace-id": trace_id}
+
+
+# -- the model
 
 # Receives the error as Bartack classifies it, and returns the one to report.
 ErrorMapper = Callable[[Failed], Failed]

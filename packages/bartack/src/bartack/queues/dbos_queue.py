@@ -50,8 +50,17 @@ from msgspec.structs import replace
 from sqlalchemy.exc import SQLAlchemyError
 
 from bartack.nouns.errors import Conflict, ErrorCode, NotFound, SessionInUse, StoreError
-from bartack.queues.job import MAX_DEATHS, PROTOCOL, Job, Limit, Outcome, QueueStatus, RunningJob, WorkerInfo
-from bartack.queues.run_queue import queue_full_error
+from bartack.queues.run_queue import (
+    MAX_DEATHS,
+    PROTOCOL,
+    Job,
+    Limit,
+    Outcome,
+    QueueStatus,
+    RunningJob,
+    WorkerInfo,
+    queue_full_error,
+)
 from bartack.queues.state import death_notice
 from bartack.queues.store_queue import MAX_WAITING, StoreQueue
 from bartack.store.address import WEAK_SETTINGS, PostgresAddress

@@ -34,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.queues.job import MAX_DEATHS, MAX_STARTS, Job, Limit, Outcome, QueueStatus, RunningJob, WorkerInfo
+from bartack.queues.run_queue import MAX_DEATHS, MAX_STARTS, Job, Limit, Outcome, QueueStatus, RunningJob, WorkerInfo
 
 __all__ = [
     "JobClaimed",

@@ -23,8 +23,16 @@ from msgspec import Struct
 
 from bartack.nouns.entries import Custom, Entry, Fact, SessionHeader
 from bartack.nouns.errors import Conflict, ErrorCode, LeaseLost, NotFound, SessionInUse, StoreError
-from bartack.queues.job import MAX_DEATHS, PROTOCOL, Job, Limit, Outcome, QueueStatus, WorkerInfo
-from bartack.queues.run_queue import queue_full_error
+from bartack.queues.run_queue import (
+    MAX_DEATHS,
+    PROTOCOL,
+    Job,
+    Limit,
+    Outcome,
+    QueueStatus,
+    WorkerInfo,
+    queue_full_error,
+)
 from bartack.queues.state import (
     JobClaimed,
     JobCompleted,

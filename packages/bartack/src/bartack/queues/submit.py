@@ -30,8 +30,7 @@ from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.parts import Part
 from bartack.nouns.wire import dump, load
-from bartack.queues.job import JOB_KEY, Job, job_of
-from bartack.queues.run_queue import RunQueue
+from bartack.queues.run_queue import JOB_KEY, Job, RunQueue, job_of
 from bartack.session.title import title_from
 from bartack.store.foreign import check_adopted
 from bartack.store.open_work import SCHEDULED, delivery_id

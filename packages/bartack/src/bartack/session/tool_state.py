@@ -40,10 +40,10 @@ from bartack.nouns.errors import ErrorCode, InvalidStateTransition
 from bartack.nouns.json_values import json_text
 from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
+from bartack.nouns.noun import typed
 from bartack.nouns.parts import ContentPart, FileRef, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
 from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState, ToolTime
-from bartack.nouns.type_check import typed
 
 __all__ = [
     "NO_OUTPUT",

@@ -16,7 +16,7 @@ from bartack.nouns.entries import Entry, MessageDeltaBatch
 from bartack.nouns.errors import Conflict, LeaseLost, SessionInUse, StoreError
 from bartack.nouns.messages import user
 from bartack.store.session_store import SessionStore
-from bartack.testing.store_kills import kill_writers
+from bartack.testing.store_faults import kill_writers
 from bartack.testing.store_steps import (
     HANG_S,
     OpenStore,

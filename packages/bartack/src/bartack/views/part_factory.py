@@ -5,9 +5,9 @@ An argument of the wrong type raises `PartValidationError`, here and not when th
 
 from datetime import datetime
 
+from bartack.nouns.noun import typed
 from bartack.nouns.parts import Span
 from bartack.nouns.tool_states import ToolState
-from bartack.nouns.type_check import typed
 from bartack.views.document_parts import ReasoningPart, StepFinishPart, StepStartPart, TextPart, TokenStats, ToolPart
 
 __all__ = [

@@ -12,12 +12,14 @@ from bartack.tools.mcp.config import (
     expanded,
     load_servers,
     parse_server,
+    plain_text,
+    redacted,
     secrets_in,
     server_name,
+    visible_prose,
     with_settings,
 )
 from bartack.tools.mcp.definitions import tool_name
-from bartack.tools.mcp.text import plain_text, redacted, visible_prose
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 VALID_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

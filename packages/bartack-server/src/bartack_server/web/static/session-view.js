@@ -160,6 +160,7 @@ class SessionView extends HTMLElement {
     const page = id && get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: FIRST, html: 1, head });
     const details = id && this.#loadDetails();
     for (const request of [page, details]) request && request.catch(() => {}); // awaited below
+    const focused = document.activeElement; // whoever moves the focus while this loads keeps it
     const models = await get("models").catch(() => ({ items: [] }));
     if (turn !== this.#turn) return;
     this.#models = models.items.map((model) => model.name);
@@ -172,7 +173,7 @@ class SessionView extends HTMLElement {
       this.#list.replaceChildren(newSession(agents.items, this.#setupModel, (agent) => this.#chooseAgent(agent)));
       this.#composer.state("idle");
       this.#composer.details({ model: this.#models[0] }, this.#models);
-      this.#composer.focus();
+      if (document.activeElement === focused) this.#composer.focus();
       this.#emit("changed");
       return;
     }

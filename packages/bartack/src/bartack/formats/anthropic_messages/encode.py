@@ -17,30 +17,24 @@ from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
 from bartack.formats.anthropic_messages.capabilities import (
+    HOSTED,
+    NAME,
     BodyMessage,
     Claude,
     ThinkingFields,
     claude,
+    mcp_servers,
     sampling,
     sendable_thinking,
     with_known_opening,
 )
-from bartack.formats.anthropic_messages.events import AnthropicContinuation, AnthropicKeys
-from bartack.formats.anthropic_messages.hosted_tools import HOSTED, NAME, mcp_servers
-from bartack.formats.body_values import (
-    breakpoint_for,
-    count_leading_system,
-    note_settings,
-    object_of,
-    parameters_of,
-    text_of,
-)
-from bartack.formats.efforts import exact_fields
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
-from bartack.formats.losses import Losses
+from bartack.formats.anthropic_messages.events import AnthropicContinuation
+from bartack.formats.body_values import count_leading_system, object_of, text_of
+from bartack.formats.losses import Losses, PrefixChanged, Trail
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
-from bartack.formats.trail import PrefixChanged, Trail
+from bartack.formats.settings import breakpoint_for, exact_fields, note_settings, own_extra, own_fields, with_extra
+from bartack.formats.tools import parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
@@ -122,12 +116,8 @@ def _turns(
 
 def _turn_fields(message: Message, losses: Losses) -> Json:
     """The fields of the turns that the message was read from, besides their role and content."""
-    carriers = [
-        part for part in message.parts if part.continuation is not None and AnthropicKeys.TURN in part.continuation.data
-    ]
-    return {
-        name: value for part in carriers for name, value in losses.own_data(part).get(AnthropicKeys.TURN, {}).items()
-    }
+    carriers = [part for part in message.parts if part.continuation is not None and "turn" in part.continuation.data]
+    return {name: value for part in carriers for name, value in losses.own_data(part).get("turn", {}).items()}
 
 
 def _system_as_user(content: list[Json], where: str, losses: Losses) -> list[Json]:

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from bartack.formats.anthropic_messages.capabilities import claude
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation, ConverseKeys
+from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
 from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
-from bartack.formats.extra_fields import labelled
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
+from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
@@ -116,7 +116,7 @@ class _Reader:
             raise PartValidationError(f"unknown role {role!r}; expected user, assistant or system", path=f"{path}.role")
         parts = self.parts(message.get("content"), f"{path}.content", role)
         if role == "system" and parts:
-            parts[0] = self._with_data(parts[0], {ConverseKeys.ROLE: "system"})
+            parts[0] = self._with_data(parts[0], {"role": "system"})
         try:
             if role != "user":
                 return [Message(role, tuple(parts))]  # type: ignore[arg-type]  # one of the two others
@@ -146,7 +146,7 @@ class _Reader:
         expected = block
         if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
             expected = {"toolResult": {key: value for key, value in block["toolResult"].items() if key != "status"}}
-        return part if blocks == [expected] else self._with_data(part, {ConverseKeys.BLOCK: block})
+        return part if blocks == [expected] else self._with_data(part, {"block": block})
 
     def _part(self, block: Json, path: str, role: str) -> Part:
         [(kind, value)] = block.items()
@@ -166,9 +166,7 @@ class _Reader:
             case "citationsContent":
                 pieces = list_at(content.get("content") or [], f"{where}.content")
                 texts = [str(object_at(piece, where).get("text", "")) for piece in pieces]
-                cited: Part = self._with_data(
-                    Text("".join(texts)), {ConverseKeys.CITATIONS: content.get("citations") or []}
-                )
+                cited: Part = self._with_data(Text("".join(texts)), {"citations": content.get("citations") or []})
                 return cited
             case "guardContent" if isinstance(content.get("text"), dict):
                 return Text(text_at(content["text"].get("text"), f"{where}.text.text"))
@@ -180,7 +178,7 @@ class _Reader:
         text, data = "", content
         if isinstance(reasoning, dict):
             text = text_at(reasoning.get("text"), f"{path}.text")
-            data = {ConverseKeys.REASONING: {key: value for key, value in reasoning.items() if key != "text"}}
+            data = {"reasoningText": {key: value for key, value in reasoning.items() if key != "text"}}
         part: Thinking = self._with_data(Thinking(text), data)
         return part
 
@@ -192,7 +190,7 @@ class _Reader:
             object_at(content.get("input"), f"{path}.input"),
             executed_by="provider" if is_provider_call else "client",
         )
-        return self._with_data(call, {ConverseKeys.TYPE: SERVER_TOOL}) if is_provider_call else call
+        return self._with_data(call, {"type": SERVER_TOOL}) if is_provider_call else call
 
     def _result(self, content: Json, path: str) -> ToolResult:
         call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
@@ -207,7 +205,7 @@ class _Reader:
                 content: ToolContent = value
                 return content
         pieces = [
-            self._with_data(Text(json_text(block["json"])), {ConverseKeys.BLOCK: block})
+            self._with_data(Text(json_text(block["json"])), {"block": block})
             if "json" in block
             else self._exact(self._part(block, f"{path}.content[{index}]", "user"), block)
             for index, block in enumerate(blocks)
@@ -220,9 +218,9 @@ class _Reader:
         call_key = (result.tool_call_id, "provider")
         for index, part in enumerate(parts):
             if isinstance(part, ToolCall) and (part.tool_call_id, part.executed_by) == call_key:
-                parts[index] = replace(self._with_data(part, {ConverseKeys.RESULT: value}), result=result)
+                parts[index] = replace(self._with_data(part, {"toolResult": value}), result=result)
                 return
-        parts.append(self._with_data(Thinking(""), {ConverseKeys.BLOCK: {"toolResult": value}}))
+        parts.append(self._with_data(Thinking(""), {"block": {"toolResult": value}}))
 
     # -- tools
 

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.body_values import bytes_at, object_at, text_at
-from bartack.formats.extra_fields import labelled
 from bartack.formats.gemini import URL_SAFE, media_tool
-from bartack.formats.gemini_generate.chunks import CALL_FIELDS, CALL_RESULTS, GeminiKeys, is_failure, readable_result
+from bartack.formats.gemini_generate.decode import CALL_FIELDS, CALL_RESULTS, is_failure, readable_result
 from bartack.formats.gemini_generate.settings import fields_at, items_at, read_choice, read_settings, read_tools
+from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
@@ -136,14 +136,14 @@ class _History:
                 results.append(self._read_response(f"{path}.{kind}", value))
                 continue
             if results and kind in _MEDIA:
-                media = self._read_media(f"{path}.{kind}", kind, value, {GeminiKeys.BESIDE: True, **fields})
+                media = self._read_media(f"{path}.{kind}", kind, value, {"beside": True, **fields})
                 results[-1] = self._with_media(results[-1], media)
                 continue
             self._add("tool", results)
             if kind == "text":
                 content.append(Text(value, continuation=self._continuation(fields)))
             elif kind == _UNKNOWN:
-                content.append(Text("", continuation=self._continuation({GeminiKeys.PART: part})))
+                content.append(Text("", continuation=self._continuation({"part": part})))
             elif kind in _MEDIA:
                 content.append(self._read_media(f"{path}.{kind}", kind, value, fields))
             else:
@@ -174,7 +174,7 @@ class _History:
             call_id = matching[0][0]
         else:
             call_id = self._new_id(given_id)
-            data = {"name": name, **({} if given_id is None else {GeminiKeys.GEMINI_ID: given_id}), **data}
+            data = {"name": name, **({} if given_id is None else {"id": given_id}), **data}
         content, is_error = _response_content(object_at(value.get("response", {}), f"{path}.response"))
         media = self._read_inside(f"{path}.parts", value.get("parts", []))
         if media and content == {}:
@@ -214,10 +214,10 @@ class _History:
         for path, part in parts:
             kind, value, fields = _open_part(path, part)
             if kind == "text":
-                make = Thinking if fields.get(GeminiKeys.THOUGHT) is True else Text
+                make = Thinking if fields.get("thought") is True else Text
                 answer.append(make(value, continuation=self._continuation(fields)))
             elif kind == _UNKNOWN:
-                answer.append(Text("", continuation=self._continuation({GeminiKeys.PART: part})))
+                answer.append(Text("", continuation=self._continuation({"part": part})))
             elif kind == "functionCall":
                 answer.append(self._read_call(f"{path}.{kind}", value, fields))
             elif kind in _MEDIA:
@@ -236,7 +236,7 @@ class _History:
         self._unanswered.append((call_id, name, given_id))
         arguments = object_at(value.get("args") or {}, f"{path}.args")
         inner = {key: item for key, item in value.items() if key not in CALL_FIELDS}
-        data = {**({} if given_id is None else {GeminiKeys.GEMINI_ID: given_id}), **fields}
+        data = {**({} if given_id is None else {"id": given_id}), **fields}
         data |= {"functionCall": inner} if inner else {}
         return ToolCall(call_id, name, arguments, continuation=self._continuation(data))
 
@@ -249,7 +249,7 @@ class _History:
             {},
             executed_by="provider",
             result=ToolResult(call_id, (self._read_media(path, kind, value, {}),)),
-            continuation=self._continuation({GeminiKeys.PART: data}),
+            continuation=self._continuation({"part": data}),
         )
 
     def _read_provider_call(self, path: str, kind: str, value: Json, part: Json) -> ToolCall:
@@ -258,7 +258,7 @@ class _History:
         else:
             name = str(value.get("toolType", ""))
             arguments = object_at(value.get("args") or {}, f"{path}.args")
-        data = self._continuation({GeminiKeys.PART: part})
+        data = self._continuation({"part": part})
         return ToolCall(self._new_id(value.get("id")), name, arguments, executed_by="provider", continuation=data)
 
     def _read_provider_result(self, kind: str, value: Json, part: Json, answer: list[Part]) -> None:
@@ -273,14 +273,14 @@ class _History:
             answer.append(call)
         data = {} if call.continuation is None else call.continuation.data
         result = ToolResult(call.tool_call_id, readable_result(value), is_error=is_failure(kind, value))
-        continuation = self._continuation({**data, GeminiKeys.RESULT_PART: part})
+        continuation = self._continuation({**data, "resultPart": part})
         answer[answer.index(call)] = replace(call, result=result, continuation=continuation)
 
 
 def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:
     """The kind of a part, the value under that key, and the part's other fields."""
     kinds = [kind for kind in _KINDS if kind in part]
-    if not kinds and GeminiKeys.SIGNATURE in part:
+    if not kinds and "thoughtSignature" in part:
         return "text", "", part
     if not kinds and any(isinstance(value, dict) for value in part.values()):
         return _UNKNOWN, part, {}
@@ -292,9 +292,7 @@ def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:
 
 
 def _awaits(call: ToolCall, kind: str, call_id: Any) -> bool:
-    part = (
-        {} if call.continuation is None or call.result is not None else call.continuation.data.get(GeminiKeys.PART, {})
-    )
+    part = {} if call.continuation is None or call.result is not None else call.continuation.data.get("part", {})
     call_kind = next((name for name, result in CALL_RESULTS.items() if name in part and result == kind), None)
     return call_kind is not None and call_id in (None, part[call_kind].get("id"))
 

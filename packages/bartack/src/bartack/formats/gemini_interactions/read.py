@@ -10,12 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.body_values import bytes_at, list_at, object_at, object_of, text_at, text_of, texts_at
-from bartack.formats.efforts import with_exact
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.extra_fields import labelled
 from bartack.formats.gemini import LEVELS, URL_SAFE, media_tool
-from bartack.formats.gemini_interactions.decode import MEDIA, InteractionsKeys, result_content
+from bartack.formats.gemini_interactions.decode import MEDIA, result_content
 from bartack.formats.gemini_interactions.encode import CHOICES, SETTINGS, thinking_fields
+from bartack.formats.settings import labelled, with_exact
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Role
@@ -201,9 +200,7 @@ class _History:
             {},
             executed_by="provider",
             result=ToolResult(call_id, (part,)),
-            continuation=self._continuation(
-                {InteractionsKeys.CONTENT: {key: value for key, value in item.items() if key != "data"}}
-            ),
+            continuation=self._continuation({"content": {key: value for key, value in item.items() if key != "data"}}),
         )
 
     def _thought(self, step: Json, path: str) -> Thinking:
@@ -255,7 +252,7 @@ class _History:
             text_of(step, "name") or name,
             object_at(step.get("arguments") or {}, f"{path}.arguments"),
             executed_by="provider",
-            continuation=self._continuation({InteractionsKeys.STEP: step}),
+            continuation=self._continuation({"step": step}),
         )
         self.add("assistant", call)
         self._running[reported_id] = len(self.turns[-1][1]) - 1
@@ -276,7 +273,7 @@ class _History:
         parts[place] = replace(
             call,
             result=ToolResult(call.tool_call_id, result_content(step.get("result")), is_error=is_error),
-            continuation=self._continuation({**data, InteractionsKeys.RESULT_STEP: step}),
+            continuation=self._continuation({**data, "resultStep": step}),
         )
 
 

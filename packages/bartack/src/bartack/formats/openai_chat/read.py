@@ -11,14 +11,11 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from bartack.formats.body_values import list_at, object_at, object_of, parsed_object, text_at, text_of
-from bartack.formats.client_tools import custom_spec
-from bartack.formats.efforts import WORDS, with_exact
-from bartack.formats.extra_fields import labelled
+from bartack.formats.openai import custom_spec
 from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.content import decode_content
-from bartack.formats.openai_chat.events import ChatKeys
 from bartack.formats.openai_chat.settings import NAME, response_format
-from bartack.formats.request_facts import refuse_several_answers
+from bartack.formats.settings import WORDS, labelled, refuse_several_answers, with_exact
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import ROLE_PARTS, Message, Role
@@ -82,10 +79,10 @@ class _Reader:
         if not extra:
             return tuple(parts)
         if not parts:
-            return (Text("", continuation=self._kept({ChatKeys.MESSAGE: extra})),)
+            return (Text("", continuation=self._kept({"message": extra})),)
         first = parts[0]
         data = {} if first.continuation is None else first.continuation.data
-        return (replace(first, continuation=self._kept({**data, ChatKeys.MESSAGE: extra})), *parts[1:])
+        return (replace(first, continuation=self._kept({**data, "message": extra})), *parts[1:])
 
     def _content(self, content: Any, role: Role) -> list[Part]:
         if isinstance(content, str):
@@ -100,17 +97,17 @@ class _Reader:
         part = self._thinking(piece) if is_thinking else decode_content(piece, self._provider, self._model)
         if isinstance(part, ROLE_PARTS[role]):
             return part
-        return Text("", continuation=self._kept({ChatKeys.CONTENT: piece}))
+        return Text("", continuation=self._kept({"content": piece}))
 
     def _thinking(self, piece: Json) -> Thinking:
         inner = piece.get("thinking")
         texts = [item.get("text") for item in inner if isinstance(item, dict)] if isinstance(inner, list) else []
         text = "".join(text for text in texts if isinstance(text, str))
-        data: Json = {ChatKeys.FIELD: "content"}
+        data: Json = {"field": "content"}
         if inner != [{"type": "text", "text": text}]:
-            data[ChatKeys.THINKING] = inner
+            data["thinking"] = inner
         extra = {key: value for key, value in piece.items() if key not in ("type", "thinking")}
-        return Thinking(text, continuation=self._kept({**data, **({ChatKeys.CHUNK: extra} if extra else {})}))
+        return Thinking(text, continuation=self._kept({**data, **({"chunk": extra} if extra else {})}))
 
     def _answer(self, wire: Json, index: int) -> Iterator[Part]:
         details = wire.pop("reasoning_details", None)
@@ -119,16 +116,16 @@ class _Reader:
             details = list_at(details, f"{self._path}.reasoning_details")
             texts = [detail.get("text") or detail.get("summary") for detail in details if isinstance(detail, dict)]
             text = "".join(text for text in texts if isinstance(text, str))
-            yield Thinking(text, continuation=self._kept({ChatKeys.REASONING_DETAILS: details}))
+            yield Thinking(text, continuation=self._kept({"reasoning_details": details}))
         for name, text in thought.items():
             where = f"{self._path}.{name}"
-            yield Thinking(text_at(text, where), continuation=self._kept({ChatKeys.FIELD: name}))
+            yield Thinking(text_at(text, where), continuation=self._kept({"field": name}))
         for part in self._content(wire.pop("content", None), "assistant"):
             if part != Text(""):
                 yield part
         if "refusal" in wire:
             refusal = text_at(wire.pop("refusal"), f"{self._path}.refusal")
-            yield Text(refusal, continuation=self._kept({ChatKeys.FIELD: "refusal"}))
+            yield Text(refusal, continuation=self._kept({"field": "refusal"}))
         yield from self._calls(wire, index)
 
     def _calls(self, wire: Json, index: int) -> Iterator[ToolCall]:
@@ -138,7 +135,7 @@ class _Reader:
             yield self._call(dict(object_at(call, path)), f"call-{index}-{number}", path)
         if "function_call" in wire:
             function = object_at(wire.pop("function_call"), f"{self._path}.function_call")
-            data = {ChatKeys.FIELD: "function_call"}
+            data = {"field": "function_call"}
             yield self._function(function, f"call-{index}", data, f"{self._path}.function_call")
 
     def _call(self, call: Json, made_id: str, path: str) -> ToolCall:
@@ -146,7 +143,7 @@ class _Reader:
         kind = call.pop("type", "function")
         extra = call.pop("extra_content", None)
         function = call.pop("function", None)
-        data: Json = {ChatKeys.EXTRA_CONTENT: extra} if extra is not None else {}
+        data: Json = {"extra_content": extra} if extra is not None else {}
         if kind == "custom":
             custom = object_at(call.pop("custom", None), f"{path}.custom")
             self._unanswered.append(call_id)
@@ -154,9 +151,9 @@ class _Reader:
                 call_id,
                 text_at(custom.get("name"), f"{path}.custom.name"),
                 {"input": text_at(custom.get("input"), f"{path}.custom.input")},
-                continuation=self._kept({ChatKeys.TYPE: "custom", **data, **({ChatKeys.CALL: call} if call else {})}),
+                continuation=self._kept({"type": "custom", **data, **({"call": call} if call else {})}),
             )
-        data = {**data, **({ChatKeys.CALL: call} if call else {})}
+        data = {**data, **({"call": call} if call else {})}
         return self._function(object_at(function, f"{path}.function"), call_id, data, f"{path}.function")
 
     def _function(self, function: Json, call_id: str, data: Json, path: str) -> ToolCall:
@@ -186,7 +183,7 @@ class _Reader:
         return ToolResult(
             text_at(call_id, f"{self._path}.tool_call_id"),
             content if isinstance(content, str) else tuple(parts),
-            continuation=self._kept({ChatKeys.MESSAGE: wire} if wire else {}),
+            continuation=self._kept({"message": wire} if wire else {}),
         )
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bartack.display.visible_text import without_fillers
 from bartack.nouns.errors import BartackError, ConfigError, ErrorCode
+from bartack.nouns.terminal_control import without_terminal_control
+from bartack.tools.output import valid_text
 
 __all__ = [
     "CONFIG_HINT",
@@ -32,6 +36,9 @@ __all__ = [
     "expanded",
     "load_servers",
     "parse_server",
+    "plain_text",
+    "redacted",
+    "visible_prose",
     "with_settings",
 ]
 
@@ -239,3 +246,32 @@ def config_error(message: str) -> BartackError:
     error = ConfigError(message)
     error.add_note(CONFIG_HINT)
     return error
+
+
+# -- text from a server
+#
+# Without terminal control, and without the values of secrets that the server was given.
+
+_MIN_SECRET = 6  # shorter values, such as "1" or "true", occur everywhere
+
+
+def plain_text(text: str) -> str:
+    """The text of a result, without terminal control. What a terminal shows is also cleaned when it is printed; this
+    keeps control characters out of the session and of other windows."""
+    return without_terminal_control(valid_text(text))
+
+
+def visible_prose(text: str) -> str:
+    """A description for a model, without anything that a person who reads it would not see."""
+    text = without_fillers(plain_text(text))
+    if text.isprintable():
+        return text
+    return "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) not in {"Cf", "Co", "Cn"})
+
+
+def redacted(text: str, secrets: Mapping[str, str]) -> str:
+    """The text with the names of variables and headers in place of their values."""
+    for name, value in sorted(secrets.items(), key=lambda item: -len(item[1])):
+        if len(value) >= _MIN_SECRET:
+            text = text.replace(value, f"${{{name}}}")
+    return text

@@ -18,8 +18,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from bartack.nouns.errors import BartackError
-from bartack.tools.mcp.config import ServerFailure
-from bartack.tools.mcp.text import plain_text, redacted
+from bartack.tools.mcp.config import ServerFailure, plain_text, redacted
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # a private name for a pair of streams

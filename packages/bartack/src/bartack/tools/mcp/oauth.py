@@ -19,7 +19,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import AnyUrl, BaseModel, ValidationError
 
 from bartack.tools.mcp.config import NEEDS_SIGN_IN, HttpServer, ServerFailure, expanded
-from bartack.tools.mcp.private_file import changed_file, read_file
+from bartack.tools.mcp.saved_files import changed_file, read_file
 
 __all__ = ["LoopbackSignIn", "TokenFile", "auth_for", "default_tokens_path"]
 

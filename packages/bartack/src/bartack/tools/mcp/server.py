@@ -23,9 +23,16 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart
 from bartack.tools.definition import MAX_OUTPUT_CHARS, ToolDefinition
-from bartack.tools.mcp.config import SESSION_EXPIRED, ServerConfig, ServerFailure, StdioServer, tool_prefix
-from bartack.tools.mcp.known_tools import KnownTools
-from bartack.tools.mcp.text import plain_text, visible_prose
+from bartack.tools.mcp.config import (
+    SESSION_EXPIRED,
+    ServerConfig,
+    ServerFailure,
+    StdioServer,
+    plain_text,
+    tool_prefix,
+    visible_prose,
+)
+from bartack.tools.mcp.saved_files import KnownTools
 from bartack.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
@@ -244,11 +251,11 @@ class McpServer:
 
     def _new_transport(self, on_end: Callable[[], None]) -> "Transport":
         if isinstance(self.config, StdioServer):
-            from bartack.tools.mcp.process import ServerProcess  # noqa: PLC0415 - as above
+            from bartack.tools.mcp.transports import ServerProcess  # noqa: PLC0415 - as above
 
             return ServerProcess(self.config, on_end)
-        from bartack.tools.mcp.http import HttpTransport  # noqa: PLC0415
         from bartack.tools.mcp.oauth import auth_for, default_tokens_path  # noqa: PLC0415
+        from bartack.tools.mcp.transports import HttpTransport  # noqa: PLC0415
 
         auth = auth_for(self.config, self._auth, self._tokens or default_tokens_path())
         return HttpTransport(self.config, auth, on_end)
@@ -471,7 +478,7 @@ class McpServer:
     @cached_property
     def _reading_tools(self) -> tuple[ToolDefinition, ...]:
         """Tools for resources and prompts, if they are enabled."""
-        from bartack.tools.mcp.reading_tools import prompt_tools, resource_tools  # noqa: PLC0415 - a cycle otherwise
+        from bartack.tools.mcp.content import prompt_tools, resource_tools  # noqa: PLC0415 - a cycle otherwise
 
         needs_approval = not self.config.trust_hints
         resources = resource_tools(self, self._prefix, needs_approval) if self.config.resources else ()
