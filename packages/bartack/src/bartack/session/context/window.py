@@ -23,13 +23,13 @@ Everything depends on the items and their order only: adding them one by one ove
 messages as adding them all at once after a restart.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from bartack.nouns.messages import Message, ModelRef
 from bartack.nouns.noun import Noun
-from bartack.nouns.parts import Text
+from bartack.nouns.parts import Text, ToolCall
 from bartack.session.context.shortening import shorten_output, shorten_text
 from bartack.session.context.tokens import message_tokens
 
@@ -39,9 +39,8 @@ _SUMMARY = "Summary of the conversation so far. The messages it covers are no lo
 _BRANCH = "Summary of another branch of this conversation, which was abandoned.\n\n"
 
 
-@dataclass(eq=False)
-class ContextItem:
-    """One message at its position in the session."""
+class ContextItem(Struct, eq=False, gc=False):
+    """One message at its position in the session. There are thousands, so they are small and not tracked as garbage."""
 
     entry_id: str
     seq: int
@@ -49,14 +48,12 @@ class ContextItem:
     model: ModelRef | None  # the session's model at this point
     reported: int | None = None  # the provider's token count of everything up to and including this message
     is_summary: bool = False
+    tokens: int = 0  # the estimated size of the message
 
-    @cached_property
-    def tokens(self) -> int:
-        """The estimated size of the message."""
-        return message_tokens(self.message)
+    def __post_init__(self) -> None:
+        self.tokens = message_tokens(self.message)
 
-    @cached_property
-    def short(self) -> tuple[Message, int] | None:
+    def shortened(self) -> tuple[Message, int] | None:
         """The message with truncated tool outputs, and its estimated size; None if that saves nothing."""
         message = shorten_output(self.message)
         tokens = 0 if message is None else message_tokens(message)
@@ -137,30 +134,37 @@ class Window:
 
     def add(self, item: ContextItem) -> None:
         """Add the next item, and trim if it exceeds the budget."""
+        index, role = len(self.items), item.message.role
         self.items.append(item)
         self._shown.append(item.message)
-        self._sizes.append(item.tokens)
-        self.estimated += item.tokens
-        self.untrimmed += item.tokens
+        tokens = item.tokens
+        self._sizes.append(tokens)
+        self.estimated += tokens
+        self.untrimmed += tokens
         if item.reported is not None:
             self._corrections[_name(item.model)] = item.reported - self.estimated
-        self._link_results(len(self.items) - 1, item.message)
-        if item.message.role == "user" and not item.is_summary:
-            self._last_request = len(self.items) - 1
-            self._first_request = self._last_request if self._first_request is None else self._first_request
-        if self.exceeds(item.model):
+        self._reaches.append(index)
+        if role == "assistant":
+            self._link_calls(index, item.message)
+        elif role == "tool":
+            self._link_results(index, item.message)
+        elif role == "user" and not item.is_summary:
+            self._last_request = index
+            self._first_request = index if self._first_request is None else self._first_request
+        if self.limits.budget is not None and self.exceeds(item.model):
             self._trim(item.model)
 
     # -- calls and their results
 
+    def _link_calls(self, index: int, message: Message) -> None:
+        self._last_answer, self._open_calls = index, set()
+        for part in message.parts:
+            if isinstance(part, ToolCall) and part.executed_by == "client":
+                self._open_calls.add(part.tool_call_id)
+                self._calls_without_result.setdefault(part.tool_call_id, []).append(index)
+
     def _link_results(self, index: int, message: Message) -> None:
         """Record which items belong together. As in `bartack.formats.repair`, a result belongs to the nearest call."""
-        self._reaches.append(index)
-        if message.role == "assistant":
-            calls = [call.tool_call_id for call in message.tool_calls if call.executed_by == "client"]
-            self._last_answer, self._open_calls = index, set(calls)
-            for call_id in calls:
-                self._calls_without_result.setdefault(call_id, []).append(index)
         for result in message.tool_results:
             callers = self._calls_without_result.get(result.tool_call_id)
             if callers:
@@ -212,8 +216,8 @@ class Window:
     def _shorten(self, model: ModelRef | None, end: int) -> None:
         while self._shortened_end < end and not self._is_at_target(model):
             item, index = self.items[self._shortened_end], self._shortened_end
-            if item.short is not None:
-                self._shown[index], self._sizes[index] = item.short
+            if (short := item.shortened()) is not None:
+                self._shown[index], self._sizes[index] = short
                 self.thread = object()
                 saved = item.tokens - self._sizes[index]
                 self.estimated -= saved
