@@ -39,7 +39,7 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.nouns.tables import AssemblyStatus
-from bartack.session.context.tokens import message_tokens, tool_tokens
+from bartack.session.context.window import message_tokens, tool_tokens
 from bartack.stream.assembler import MessageAssembler
 from bartack_server.answer_drafts import AnswerDraft
 from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRequest, error_in, failure_of

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
 from bartack.app.usage import context_tokens
-from bartack.display.branch_reader import turn_start
+from bartack.display.run_reader import turn_start
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
 from bartack.nouns.json_values import json_text

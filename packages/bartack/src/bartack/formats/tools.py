@@ -59,18 +59,18 @@ def note_tool_options(spec: ToolSpec, where: str, losses: Losses, *, defers: boo
 
 
 def read_spec(
-    function: Mapping[str, Any], format: str, path: str, schema: str, *handled: str, strict: bool | None = None
+    function: Mapping[str, Any], format: str, path: str, schema: Any, *handled: str, strict: bool | None = None
 ) -> ToolSpec:
-    """The tool for a function that has its parameters in the field `schema`; fields not `handled` stay with it.
+    """The tool for a function. The first name in `handled` is that of the schema; the fields not named stay with it.
 
-    Raises `PartValidationError` for anything else.
+    Raises `PartValidationError` for a name, schema or description of another type.
     """
     return ToolSpec(
         text_at(function.get("name"), f"{path}.name"),
-        object_at(function.get(schema) or {}, f"{path}.{schema}"),
+        object_at(schema, f"{path}.{handled[0]}"),
         description=optional_text_at(function.get("description"), f"{path}.description"),
         strict=strict,
-        extra=labelled(format, beyond(function, "name", "description", schema, *handled)),
+        extra=labelled(format, beyond(function, "name", "description", *handled)),
     )
 
 
@@ -92,7 +92,8 @@ def function_tools(specs: Iterable[ToolSpec], format: str, model_id: str, losses
 def read_function(tool: Json, format: str, path: str, *, strict: bool | None = None) -> ToolSpec:
     """A function as `function_tools` declares it. Raises `PartValidationError` for anything else."""
     function = object_at(tool.get("function"), f"{path}.function")
-    return read_spec(function, format, f"{path}.function", "parameters", strict=strict)
+    parameters = function.get("parameters") or {}
+    return read_spec(function, format, f"{path}.function", parameters, "parameters", strict=strict)
 
 
 def is_sendable_call(call: ToolCall, where: str, losses: Losses) -> bool:

@@ -9,7 +9,7 @@ ai.google.dev/gemini-api/docs/interactions has them.
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system
+from bartack.formats.body_values import count_leading_system, present
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import InteractionsContinuation
@@ -22,10 +22,12 @@ from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["CHOICES", "HOSTED", "SETTINGS", "encode", "thinking_fields"]
+__all__ = ["CHOICES", "HOSTED", "NAME", "SETTINGS", "encode", "thinking_fields"]
 
 # -- the tools that Gemini executes
 
+
+NAME = "gemini-interactions"
 
 _FILES = hosted_row(
     lambda tool: {"type": "file_search", **filled(file_search_store_names=tool.stores, top_k=tool.max_results)},
@@ -45,7 +47,7 @@ _MCP = hosted_row(
 )
 
 HOSTED = HostedRows(
-    "gemini-interactions",
+    NAME,
     {
         "": {
             "web_search": hosted_row(lambda _: {"type": "google_search"}),
@@ -80,7 +82,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     steps = _Steps(losses)
     for index, message in enumerate(request.messages[leading:], start=leading):
         steps.add(f"messages[{index}]", message)
-    extra = own_extra(request, "gemini-interactions", losses)
+    extra = own_extra(request, NAME, losses)
     body: Json = {} if "agent" in extra else {"model": config.model_id}
     body |= {"input": steps.finish(), "stream": True}
     system = [text for message in request.messages[:leading] for text in _texts(message.parts)]
@@ -265,19 +267,15 @@ def _tools(request: ModelRequest, losses: Losses) -> list[Json]:
 
 def _function(where: str, spec: ToolSpec, losses: Losses) -> Json:
     note_tool_options(spec, where, losses)
-    fields: Json = {"type": "function", "name": spec.name}
-    if spec.description is not None:
-        fields["description"] = spec.description
-    if spec.parameter_schema:
-        fields["parameters"] = spec.parameter_schema
-    return {**fields, **own_fields(spec, "gemini-interactions")}
+    fields = present(description=spec.description, parameters=spec.parameter_schema or None)
+    return {"type": "function", "name": spec.name, **fields, **own_fields(spec, NAME)}
 
 
 def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses: Losses) -> Json:
     settings = filled(**{name: getattr(config, field) for field, name in SETTINGS.items()})
     settings |= filled(tool_choice=_tool_choice(config, tools))
     if config.thinking is not None:
-        exact = exact_fields(config.thinking, "gemini-interactions")
+        exact = exact_fields(config.thinking, NAME)
         settings |= exact or thinking_fields(config.thinking, config.model_id)
         if config.thinking.budget_tokens is not None:
             losses.add(
