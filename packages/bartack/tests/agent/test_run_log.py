@@ -47,9 +47,7 @@ async def _log(store: Unsure) -> RunLog:
     view = await SessionView.load(store, SESSION)
     store.sizes.clear()
     store.is_reached.clear()
-    return RunLog(
-        store, view, lease, "r", lease_s=30, channel=EventChannel(), see=lambda _: None, tracer=Untraced()
-    )
+    return RunLog(store, view, lease, "r", lease_s=30, channel=EventChannel(), see=lambda _: None, tracer=Untraced())
 
 
 def _started(number: int) -> ToolStarted:

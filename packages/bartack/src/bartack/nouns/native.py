@@ -72,7 +72,7 @@ class _ByType(dict[Any, Convert]):
 _TYPES = {"texts": frozenset({str, NoneType}), "integers": frozenset({int, NoneType})}
 
 
-def _compiled(expression: str, scope: Mapping[str, Any]) -> Convert:
+def _compile(expression: str, scope: Mapping[str, Any]) -> Convert:
     names = {"datetime": datetime, "utc": UTC, "decline": _decline, **_TYPES, **scope}
     convert: Convert = eval(f"lambda value: {expression}", names)  # all names in it are those of fields
     return convert
@@ -131,7 +131,7 @@ def _readable_kinds(members: tuple[Any, ...]) -> tuple[Any, Convert]:
         payload, build = _readable(member)
         wrapper = _wire_struct(member, [("payload", payload)], tag=member.kind)
         expression = _expression("payload", build, has_default=False)
-        builders[wrapper] = _compiled(expression, {"convert_payload": build})
+        builders[wrapper] = _compile(expression, {"convert_payload": build})
     return reduce(or_, builders), builders
 
 
@@ -145,17 +145,17 @@ def _readable_struct(cls: type[Struct]) -> tuple[Any, Convert]:
     values = {f.name: _expression(f.name, readable[f.name][1], has_default=not f.required) for f in own}
     if spliced is None and _is_native(cls) and all(readable[field.name][0] == field.type for field in own):
         checks = [value for name, value in values.items() if value != f"value.{name}"]
-        return cls, _compiled(_with_checks(checks), scope) if checks else _same
+        return cls, _compile(_with_checks(checks), scope) if checks else _same
     wire_fields = [(field.name, readable[field.name][0], *([] if field.required else [field.default])) for field in own]
     arguments = ", ".join(f"{name}={value}" for name, value in values.items())
     if spliced is None:
-        return _wire_struct(cls, wire_fields), _compiled(f"make({arguments})", scope)
+        return _wire_struct(cls, wire_fields), _compile(f"make({arguments})", scope)
     stamps = _ByType()
     for member in get_args(_type_of(cls, spliced)):
         payload, build = _readable(member)
         stamp = _wire_struct(cls, [("payload", payload), *wire_fields], tag=member.kind)
         fact = _expression("payload", build, has_default=False)
-        stamps[stamp] = _compiled(f"make({spliced}={fact}, {arguments})", scope | {"convert_payload": build})
+        stamps[stamp] = _compile(f"make({spliced}={fact}, {arguments})", scope | {"convert_payload": build})
     return reduce(or_, stamps), stamps
 
 
@@ -192,7 +192,7 @@ def _writable(tp: Any) -> tuple[Convert, bool]:
         return _ByType({tuple: _sequence(write, list)}), is_same
     if isinstance(tp, type) and issubclass(tp, Struct):
         expression, scope, is_same = _writable_struct(tp)
-        return _compiled(expression, scope), is_same
+        return _compile(expression, scope), is_same
     return _ByType({str if origin is Literal else tp: _same}), True
 
 
@@ -207,7 +207,7 @@ def _writable_kinds(members: tuple[Any, ...]) -> tuple[Convert, bool]:
     for member in members:
         expression, scope, _ = _writable_struct(member)
         wrapper = defstruct(member.__name__, [("payload", Any)], tag_field="kind", tag=member.kind)
-        writers[member] = _compiled(f"wrapper({expression})", {"wrapper": wrapper, **scope})
+        writers[member] = _compile(f"wrapper({expression})", {"wrapper": wrapper, **scope})
     return writers, False
 
 
