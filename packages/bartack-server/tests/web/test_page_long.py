@@ -1,15 +1,13 @@
 """A session with thousands of messages: the page draws its end, and earlier messages when someone scrolls to them."""
 
-import pytest
-
 from bartack import Agent, MemoryStore, ScriptedModel, assistant, user
 from bartack.store.session_store import next_entries
 from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
-from tests.web.browser import needs_browser, windows
+from tests.web.browser import IN_BROWSER, windows
 from tests.web.serving import served
 
-pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
+pytestmark = IN_BROWSER
 
 TURNS = 1000
 DRAWN = 40

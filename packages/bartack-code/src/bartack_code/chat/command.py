@@ -57,6 +57,7 @@ from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
 from bartack_code.workspace.hooks import HookFile, HookRunner, find_hook_file
+from bartack_code.workspace.memory import edit_memory, user_memory
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
 from bartack_code.workspace.subagents import extension_tools
@@ -143,7 +144,7 @@ def chat(
         export = export_for(otel)
     uses_project = bool(setup.files or setup.instructions) and _is_trusted(directory, console)
     setup = setup._replace(is_read_only=setup.files and not uses_project)
-    files = project_files(directory) if setup.instructions and uses_project else []
+    files = [*user_memory(), *(project_files(directory) if uses_project else ())] if setup.instructions else []
     extensions = load_extensions(directory, Path.home(), project=uses_project)
     with options.usage_errors():
         hooks = (*settings_file().settings.hooks, *(_project_hooks(directory, console) if uses_project else ()))
@@ -403,8 +404,10 @@ async def _new_conversation(
         console, keyboard, permission_file=permission_file, runtime=runtime, configured=settings.approval, mode=mode
     )
     skills = skill_text(extensions.skills) if setup.files else ""
+    plan = (update_plan,) if setup.files else ()
+    memory = (edit_memory,) if setup.files and not setup.is_read_only else ()
     agent = new_agent(
-        setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()), *own_tools())),
+        setup._replace(tools=(*setup.tools, *plan, *memory, *own_tools())),
         store,
         approver=LiveApprover(),
         approval=approvals.policy,

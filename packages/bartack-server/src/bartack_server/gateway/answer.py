@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from bartack.environment import Environment
 from bartack.formats import Loss, LossReport, ResponseWriter, tool_options, writer
-from bartack.formats.client_details import without_client_details
+from bartack.formats.anthropic_messages.read import without_client_details
 from bartack.formats.stop_sequences import StopSequences
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import ModelConfig

@@ -480,6 +480,7 @@ def purge(
     Stored entries never change, so the session is rewritten under a new id without the redacted content, and the old
     one is removed. This cannot be undone. With --verify, the exit status is 1 if a file of the store still contains the
     text, which may also be in another session, or a file of the chat: its history of prompts, a checkpoint or an image.
+    The compressed records of other imported sessions are not searched.
     """
     path = configured_store(store).path
     if verify is not None and (path is None or not verify):

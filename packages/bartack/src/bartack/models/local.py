@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from bartack.environment import Environment
 from bartack.formats import decoder, encode
-from bartack.formats.hosted_declarations import refuse_required
+from bartack.formats.tools import refuse_required
 from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.local_tools import (
     Route,

@@ -153,6 +153,7 @@ class SessionView extends HTMLElement {
     this.#title.disabled = !id;
     forgetColours();
     this.#say("");
+    const focused = document.activeElement; // whoever moves the focus while this loads keeps it
     const models = await get("models").catch(() => ({ items: [] }));
     if (turn !== this.#turn) return;
     this.#models = models.items.map((model) => model.name);
@@ -165,7 +166,7 @@ class SessionView extends HTMLElement {
       this.#list.replaceChildren(newSession(agents.items, this.#setupModel, (agent) => this.#chooseAgent(agent)));
       this.#composer.state("idle");
       this.#composer.details({ model: this.#models[0] }, this.#models);
-      this.#composer.focus();
+      if (document.activeElement === focused) this.#composer.focus();
       this.#emit("changed");
       return;
     }

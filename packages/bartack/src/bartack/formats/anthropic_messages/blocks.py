@@ -6,9 +6,8 @@ from typing import Any, assert_never
 from bartack.formats.anthropic_messages.events import AnthropicContinuation
 from bartack.formats.body_values import INVALID_JSON
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.losses import Losses
+from bartack.formats.losses import Losses, PrefixChanged
 from bartack.formats.media import has_content, media_type, placeholder
-from bartack.formats.trail import PrefixChanged
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult

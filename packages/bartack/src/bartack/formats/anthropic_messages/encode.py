@@ -17,30 +17,24 @@ from typing import Any
 
 from bartack.formats.anthropic_messages.blocks import THINKING_BLOCKS, BlockWriter
 from bartack.formats.anthropic_messages.capabilities import (
+    HOSTED,
+    NAME,
     BodyMessage,
     Claude,
     ThinkingFields,
     claude,
+    mcp_servers,
     sampling,
     sendable_thinking,
     with_known_opening,
 )
 from bartack.formats.anthropic_messages.events import AnthropicContinuation
-from bartack.formats.anthropic_messages.hosted_tools import HOSTED, NAME, mcp_servers
-from bartack.formats.body_values import (
-    breakpoint_for,
-    count_leading_system,
-    note_settings,
-    object_of,
-    parameters_of,
-    text_of,
-)
-from bartack.formats.efforts import exact_fields
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
-from bartack.formats.losses import Losses
+from bartack.formats.body_values import count_leading_system, object_of, text_of
+from bartack.formats.losses import Losses, PrefixChanged, Trail
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
-from bartack.formats.trail import PrefixChanged, Trail
+from bartack.formats.settings import breakpoint_for, exact_fields, note_settings, own_extra, own_fields, with_extra
+from bartack.formats.tools import parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest

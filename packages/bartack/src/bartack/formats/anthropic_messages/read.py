@@ -3,9 +3,21 @@
 Nothing is lost: fields that no noun has stay with their part, tool or configuration under Anthropic's names, and are
 written back from there. A block that no part can represent (a search result, a file by its id, a directive) is carried
 whole by a part with its text, if it has any.
+
+**Client details.** Claude Code adds to its requests what is for Anthropic alone, and what models of other providers
+should not see (`without_client_details`):
+
+- The first system text is a line about billing, which changes with every request: no cache of a prompt would hit.
+- Tools with `defer_loading` are hidden from Claude until a search of the client has found them. The result of the
+  search names them in `tool_reference` blocks. Other providers would show all of them from the start, so a tool is
+  declared once it was found or called.
+- A placeholder stands for the hidden tools while there are none.
+
+Everything else that only Anthropic has is labelled as such, and encoders report it.
 """
 
 from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,10 +26,10 @@ from msgspec.structs import replace
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
 from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
 from bartack.formats.anthropic_messages.events import readable_result
-from bartack.formats.body_values import list_at, object_at, text_at, text_of
-from bartack.formats.efforts import WORDS, with_exact
-from bartack.formats.extra_fields import labelled
+from bartack.formats.body_values import list_at, object_at, object_of, text_at, text_of
+from bartack.formats.losses import Loss
 from bartack.formats.output_schemas import claude_schema
+from bartack.formats.settings import WORDS, labelled, with_exact
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
@@ -35,7 +47,7 @@ from bartack.nouns.parts import (
 )
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["read_request"]
+__all__ = ["read_request", "without_client_details"]
 
 Json = dict[str, Any]
 
@@ -354,3 +366,61 @@ def _thinking_config(thinking: Any, effort: Any) -> ThinkingConfig | None:
         case None if thinking is None and level is not None:
             return ThinkingConfig(effort=level)
     return None
+
+
+# -- a request for a model of another provider
+
+
+_FORMAT = "anthropic-messages"
+_BILLING = "x-anthropic-billing-header:"
+_PLACEHOLDER = "DeferredToolPlaceholder"
+
+
+def without_client_details(request: ModelRequest) -> tuple[ModelRequest, tuple[Loss, ...]]:
+    """A request that was read from Anthropic's format, for a model of another provider; and what was left out of it."""
+    losses: list[Loss] = []
+    messages = tuple(_without_billing(request.messages, losses))
+    available = set(_available_tools(request.messages))
+    tools = []
+    for index, spec in enumerate(request.tools):
+        if spec.name == _PLACEHOLDER or (_is_deferred(spec) and spec.name not in available):
+            why = "it is a placeholder" if spec.name == _PLACEHOLDER else "the client's search has not found it yet"
+            losses.append(Loss(where=f"tools[{index}]", what=f"tool {spec.name}", why=why))
+        else:
+            tools.append(_loaded(spec))
+    return replace(request, messages=messages, tools=tuple(tools)), tuple(losses)
+
+
+def _without_billing(messages: Sequence[Message], losses: list[Loss]) -> Iterator[Message]:
+    for index, message in enumerate(messages):
+        first = message.parts[0] if message.role == "system" and message.parts else None
+        if not isinstance(first, Text) or not first.text.startswith(_BILLING):
+            yield message
+            continue
+        why = "it is meant for Anthropic, and changes with every request"
+        losses.append(Loss(where=f"history[{index}].parts[0]", what="billing line", why=why))
+        if message.parts[1:]:
+            yield replace(message, parts=message.parts[1:])
+
+
+def _available_tools(messages: Sequence[Message]) -> Iterator[str]:
+    """The names of the tools that were called, or found by a search."""
+    for message in messages:
+        for call in message.tool_calls:
+            yield call.tool_name
+        for result in message.tool_results:
+            for part in result.content if isinstance(result.content, tuple) else ():
+                data = {} if part.continuation is None else part.continuation.data
+                yield text_of(object_of(data, "block"), "tool_name")
+
+
+def _is_deferred(spec: ToolSpec) -> bool:
+    return object_of(spec.extra or {}, _FORMAT).get("defer_loading") is True
+
+
+def _loaded(spec: ToolSpec) -> ToolSpec:
+    """The tool without the mark that hides it, which is no loss."""
+    if not _is_deferred(spec):
+        return spec
+    fields = {name: value for name, value in object_of(spec.extra or {}, _FORMAT).items() if name != "defer_loading"}
+    return replace(spec, extra={**(spec.extra or {}), _FORMAT: fields})

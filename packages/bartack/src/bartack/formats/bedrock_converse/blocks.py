@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, assert_never
 
 from bartack.formats.bedrock_converse.capabilities import family_of
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation
+from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
 from bartack.formats.body_values import NO_OUTPUT, bytes_at, object_at, text_at
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses

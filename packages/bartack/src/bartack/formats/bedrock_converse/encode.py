@@ -20,13 +20,12 @@ from bartack.formats.anthropic_messages.capabilities import BodyMessage, claude,
 from bartack.formats.anthropic_messages.encode import excludes_prefill, system_text
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation
-from bartack.formats.body_values import note_settings, note_tool_options, parameters_of
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
-from bartack.formats.hosted_declarations import HostedRows, hosted_row
+from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
+from bartack.formats.settings import note_settings, own_extra, own_fields, with_extra
+from bartack.formats.tools import HostedRows, hosted_row, note_tool_options, parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message

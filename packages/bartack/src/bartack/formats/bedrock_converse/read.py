@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from bartack.formats.anthropic_messages.capabilities import claude
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation
+from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
 from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
-from bartack.formats.extra_fields import labelled
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
+from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text

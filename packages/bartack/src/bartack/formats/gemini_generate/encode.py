@@ -16,14 +16,14 @@ thought signatures and function calling):
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system, note_settings
+from bartack.formats.body_values import count_leading_system
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.gemini import gemini_generation, is_accepted
-from bartack.formats.gemini_generate.chunks import TEXT_METADATA, GeminiContinuation
+from bartack.formats.gemini_generate.decode import TEXT_METADATA, GeminiContinuation
 from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
+from bartack.formats.settings import note_settings, own_extra, with_extra
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.body_values import bytes_at, object_at, text_at
-from bartack.formats.extra_fields import labelled
 from bartack.formats.gemini import URL_SAFE, media_tool
-from bartack.formats.gemini_generate.chunks import CALL_FIELDS, CALL_RESULTS, is_failure, readable_result
+from bartack.formats.gemini_generate.decode import CALL_FIELDS, CALL_RESULTS, is_failure, readable_result
 from bartack.formats.gemini_generate.settings import fields_at, items_at, read_choice, read_settings, read_tools
+from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text

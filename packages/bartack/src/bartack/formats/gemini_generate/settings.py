@@ -1,18 +1,20 @@
-"""Tools and settings of a generateContent body, written and read. Settings without a field of ours stay in the body."""
+"""Tools and settings of a generateContent body, written and read. Settings without a field of ours stay in the body.
+
+The tools that Gemini executes are on ai.google.dev/gemini-api/docs/tools. Vertex AI has no file search.
+"""
 
 from typing import Any
 
-from bartack.formats.body_values import list_at, note_tool_options, object_at, text_at
-from bartack.formats.efforts import exact_fields, with_exact
-from bartack.formats.extra_fields import labelled, own_fields
+from bartack.formats.body_values import list_at, object_at, text_at
 from bartack.formats.gemini import LEVELS, gemini_generation, thinking_budget, thinking_level
-from bartack.formats.gemini_generate.hosted_tools import HOSTED
 from bartack.formats.losses import Losses
-from bartack.formats.request_facts import refuse_several_answers
+from bartack.formats.settings import exact_fields, labelled, own_fields, refuse_several_answers, with_exact
+from bartack.formats.tools import HostedRows, filled, hosted_row, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.parts import Continuation
 
 __all__ = [
+    "HOSTED",
     "fields_at",
     "function_calling",
     "generation_config",
@@ -22,6 +24,25 @@ __all__ = [
     "read_tools",
     "tools",
 ]
+
+# -- the tools that Gemini executes
+
+
+_FILES = hosted_row(  # recorded
+    lambda tool: {"fileSearch": filled(fileSearchStoreNames=tool.stores, topK=tool.max_results)},
+    *("stores", "max_results"),
+)
+_TOOLS = {
+    "web_search": hosted_row(lambda _: {"googleSearch": {}}),  # recorded
+    "web_fetch": hosted_row(lambda _: {"urlContext": {}}),  # recorded
+    "code_execution": hosted_row(lambda _: {"codeExecution": {}}),  # recorded
+}
+
+# "Tool use with function calling is unsupported", of models before Gemini 3.
+HOSTED = HostedRows(
+    "gemini-generate", {"": {**_TOOLS, "file_search": _FILES}, "vertex": _TOOLS}, beside_functions=False
+)
+
 
 Json = dict[str, Any]
 

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bartack.formats.gemini_generate.chunks import FINISH, GeminiContinuation
+from bartack.formats.gemini_generate.decode import FINISH, GeminiContinuation
 from bartack.formats.response_writer import (
-    ErrorKind,
     ErrorResponse,
     Json,
     WholeCallWriter,
@@ -30,30 +29,20 @@ from bartack.nouns.parts import FileRef, Image
 
 __all__ = ["GenerateWriter"]
 
-_READ = {**FINISH, "OTHER": "other"}
-_WORDS: dict[FinishReason, str] = {
-    "stop": "STOP",
-    "tool_calls": "STOP",
-    "length": "MAX_TOKENS",
-    "content_filter": "SAFETY",
-    "refusal": "SAFETY",
-    "pause": "STOP",
-    "other": "OTHER",
-}
 # cloud.google.com/apis/design/errors
-_ERRORS: dict[ErrorCode, ErrorKind] = {
-    ErrorCode.INVALID_REQUEST: (400, "INVALID_ARGUMENT"),
-    ErrorCode.CONTEXT_OVERFLOW: (400, "INVALID_ARGUMENT"),
-    ErrorCode.CONTENT_FILTER: (400, "INVALID_ARGUMENT"),
-    ErrorCode.AUTHENTICATION: (401, "UNAUTHENTICATED"),
-    ErrorCode.PERMISSION_DENIED: (403, "PERMISSION_DENIED"),
-    ErrorCode.MODEL_NOT_FOUND: (404, "NOT_FOUND"),
-    ErrorCode.REQUEST_TOO_LARGE: (413, "INVALID_ARGUMENT"),
-    ErrorCode.QUOTA_EXCEEDED: (429, "RESOURCE_EXHAUSTED"),
-    ErrorCode.RATE_LIMITED: (429, "RESOURCE_EXHAUSTED"),
-    ErrorCode.SERVER_ERROR: (500, "INTERNAL"),
-    ErrorCode.OVERLOADED: (503, "UNAVAILABLE"),
-    ErrorCode.TIMEOUT: (504, "DEADLINE_EXCEEDED"),
+_ERRORS = {
+    ErrorCode.INVALID_REQUEST: "INVALID_ARGUMENT",
+    ErrorCode.CONTEXT_OVERFLOW: "INVALID_ARGUMENT",
+    ErrorCode.CONTENT_FILTER: "INVALID_ARGUMENT",
+    ErrorCode.AUTHENTICATION: "UNAUTHENTICATED",
+    ErrorCode.PERMISSION_DENIED: "PERMISSION_DENIED",
+    ErrorCode.MODEL_NOT_FOUND: "NOT_FOUND",
+    ErrorCode.REQUEST_TOO_LARGE: "INVALID_ARGUMENT",
+    ErrorCode.QUOTA_EXCEEDED: "RESOURCE_EXHAUSTED",
+    ErrorCode.RATE_LIMITED: "RESOURCE_EXHAUSTED",
+    ErrorCode.SERVER_ERROR: "INTERNAL",
+    ErrorCode.OVERLOADED: "UNAVAILABLE",
+    ErrorCode.TIMEOUT: "DEADLINE_EXCEEDED",
 }
 _TEXT_METADATA = ("groundingMetadata", "citationMetadata", "urlContextMetadata")
 _SIGNED = 0  # the `place` of a part whose signature was written
@@ -64,6 +53,13 @@ class GenerateWriter(WholeCallWriter):
 
     format: ClassVar[str] = "gemini-generate"
     continuation_type: ClassVar[Any] = GeminiContinuation
+    words: ClassVar[dict[FinishReason, str]] = {
+        "stop": "STOP",
+        "length": "MAX_TOKENS",
+        "content_filter": "SAFETY",
+        "other": "OTHER",
+    }
+    more_reasons: ClassVar[dict[str | int, FinishReason]] = FINISH
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -143,11 +139,11 @@ class GenerateWriter(WholeCallWriter):
 
     def finish(self, done: Done) -> None:
         super().finish(done)
-        self._emit_part({"text": ""}, finishReason=self.finish_word(done, _READ, _WORDS))
+        self._emit_part({"text": ""}, finishReason=self.finish_word(done))
 
     @classmethod
     def error_response(cls, failed: Failed) -> ErrorResponse:
-        status, word = error_kind(failed, _ERRORS)
+        status, word = error_kind(failed, _ERRORS, {ErrorCode.QUOTA_EXCEEDED: 429})
         error: Json = {"code": status, "message": failed.message or str(failed.error_code), "status": word}
         if failed.retry_after_ms is not None:
             delay = f"{failed.retry_after_ms / 1000:g}s"

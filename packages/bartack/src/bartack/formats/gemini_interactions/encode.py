@@ -2,28 +2,62 @@
 
 The whole history is sent as a list of steps, so that nothing has to be stored at Google: `extra` may hold
 ``store: false``, or a `previous_interaction_id`. Thoughts are sent back with their signatures, and calls that Google
-executed with their results, as the steps they came as.
+executed with their results, as the steps they came as. The tools that Gemini executes are declared as
+ai.google.dev/gemini-api/docs/interactions has them.
 """
 
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system, note_settings, note_tool_options
-from bartack.formats.efforts import exact_fields
+from bartack.formats.body_values import count_leading_system
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
 from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import InteractionsContinuation
-from bartack.formats.gemini_interactions.hosted_tools import HOSTED
-from bartack.formats.hosted_declarations import filled
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
+from bartack.formats.settings import exact_fields, note_settings, own_extra, own_fields, with_extra
+from bartack.formats.tools import HostedRows, filled, hosted_row, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["CHOICES", "SETTINGS", "encode", "thinking_fields"]
+__all__ = ["CHOICES", "HOSTED", "SETTINGS", "encode", "thinking_fields"]
+
+# -- the tools that Gemini executes
+
+
+_FILES = hosted_row(
+    lambda tool: {"type": "file_search", **filled(file_search_store_names=tool.stores, top_k=tool.max_results)},
+    *("stores", "max_results"),
+)
+_MCP = hosted_row(
+    lambda tool: {
+        "type": "mcp_server",
+        "name": tool.label,
+        "url": tool.url,
+        **filled(
+            headers=None if tool.authorization is None else {"Authorization": f"Bearer {tool.authorization}"},
+            allowed_tools=[{"mode": "any", "tools": list(tool.allowed_tools)}] if tool.allowed_tools else None,
+        ),
+    },
+    *("label", "url", "authorization", "allowed_tools"),
+)
+
+HOSTED = HostedRows(
+    "gemini-interactions",
+    {
+        "": {
+            "web_search": hosted_row(lambda _: {"type": "google_search"}),
+            "web_fetch": hosted_row(lambda _: {"type": "url_context"}),
+            "code_execution": hosted_row(lambda _: {"type": "code_execution"}),
+            "file_search": _FILES,
+            "mcp": _MCP,
+        }
+    },
+    beside_functions=False,  # as with generateContent
+)
+
 
 Json = dict[str, Any]
 

@@ -10,12 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.body_values import bytes_at, list_at, object_at, object_of, text_at, text_of, texts_at
-from bartack.formats.efforts import with_exact
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.extra_fields import labelled
 from bartack.formats.gemini import LEVELS, URL_SAFE, media_tool
 from bartack.formats.gemini_interactions.decode import MEDIA, result_content
 from bartack.formats.gemini_interactions.encode import CHOICES, SETTINGS, thinking_fields
+from bartack.formats.settings import labelled, with_exact
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Role

@@ -6,14 +6,14 @@ What is sent back to the provider that produced it comes from the continuation d
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import used_tools
-from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import ChatCapabilities, capabilities_of
 from bartack.formats.openai_chat.content import encode_content, is_plain
 from bartack.formats.openai_chat.events import ChatContinuation
 from bartack.formats.openai_chat.settings import NAME, add_caching, add_settings, add_tools
 from bartack.formats.repair import RESULTS_RECEIVED
+from bartack.formats.settings import own_extra, with_extra
+from bartack.formats.tools import used_tools
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, Image, Part, Text, Thinking, ToolCall, ToolResult

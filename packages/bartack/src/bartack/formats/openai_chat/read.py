@@ -11,13 +11,11 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from bartack.formats.body_values import list_at, object_at, object_of, parsed_object, text_at, text_of
-from bartack.formats.client_tools import custom_spec
-from bartack.formats.efforts import WORDS, with_exact
-from bartack.formats.extra_fields import labelled
+from bartack.formats.openai import custom_spec
 from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.content import decode_content
 from bartack.formats.openai_chat.settings import NAME, response_format
-from bartack.formats.request_facts import refuse_several_answers
+from bartack.formats.settings import WORDS, labelled, refuse_several_answers, with_exact
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import ROLE_PARTS, Message, Role

@@ -1,28 +1,57 @@
-"""Tools and settings of a Chat Completions request."""
+"""Tools and settings of a Chat Completions request.
+
+The tools that vendors execute: openrouter.ai/docs/guides/features/server-tools,
+console.groq.com/docs/tool-use/built-in-tools. OpenAI and xAI have theirs in the Responses API.
+"""
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import (
-    breakpoint_for,
-    cache_key,
-    note_settings,
-    note_tool_options,
-    parameters_of,
-    retention,
-    schema_name,
-)
-from bartack.formats.client_tools import declaration_of
-from bartack.formats.efforts import effort_of, exact_fields
-from bartack.formats.extra_fields import own_fields
-from bartack.formats.losses import Losses
+from bartack.formats.losses import Losses, PrefixChanged
+from bartack.formats.openai import cache_key, declaration_of, retention, schema_name
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
-from bartack.formats.openai_chat.hosted_tools import HOSTED
 from bartack.formats.output_schemas import strict_schema
-from bartack.formats.trail import PrefixChanged
+from bartack.formats.settings import breakpoint_for, effort_of, exact_fields, note_settings, own_fields
+from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields, note_tool_options, parameters_of
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["NAME", "add_caching", "add_settings", "add_tools", "response_format"]
+__all__ = ["HOSTED", "NAME", "add_caching", "add_settings", "add_tools", "response_format"]
+
+# -- the tools that vendors execute
+
+
+_OPENROUTER_SEARCH = hosted_row(  # recorded
+    lambda tool: {
+        "type": "openrouter:web_search",
+        **filled(
+            parameters=filled(
+                max_uses=tool.max_uses,
+                search_context_size=tool.context_size,
+                allowed_domains=tool.allowed_domains,
+                excluded_domains=tool.blocked_domains,
+                user_location=location_fields(tool.user_location),
+            )
+        ),
+    },
+    *("max_uses", "context_size", "allowed_domains", "blocked_domains", "user_location"),
+)
+_GPT_OSS = r".*gpt-oss"
+
+HOSTED = HostedRows(
+    "openai-chat",
+    {
+        "openrouter": {
+            "web_search": _OPENROUTER_SEARCH,
+            "web_fetch": hosted_row(lambda _: {"type": "openrouter:web_fetch"}),
+            "image_generation": hosted_row(lambda _: {"type": "openrouter:image_generation"}),
+        },
+        "groq": {
+            "web_search": hosted_row(lambda _: {"type": "browser_search"}, models=_GPT_OSS),
+            "code_execution": hosted_row(lambda _: {"type": "code_interpreter"}, models=_GPT_OSS),
+        },
+    },
+)
+
 
 NAME = "openai-chat"  # also the key of this format's own fields in `ToolSpec.extra`
 Json = dict[str, Any]

@@ -24,21 +24,6 @@ from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Usage
 
 __all__ = ["ChatWriter"]
 
-_READ: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-}
-_WORDS: dict[FinishReason, str] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
-    "pause": "stop",
-    "other": "stop",
-}
 _CLOSING = "}] \t\r\n"  # what may complete a JSON value
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content", "reasoning")
 
@@ -48,6 +33,12 @@ class ChatWriter(ResponseWriter):
 
     format: ClassVar[str] = NAME
     continuation_type: ClassVar[Any] = ChatContinuation
+    words: ClassVar[dict[FinishReason, str]] = {
+        "stop": "stop",
+        "length": "length",
+        "tool_calls": "tool_calls",
+        "content_filter": "content_filter",
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -136,7 +127,7 @@ class ChatWriter(ResponseWriter):
     def finish(self, done: Done) -> None:
         if done.finish_reason == "refusal" and self._refused:
             done = Done("stop")  # the field of the text says that it is a refusal
-        self._emit_delta({}, self.finish_word(done, _READ, _WORDS))
+        self._emit_delta({}, self.finish_word(done))
         if self.include_usage and self.usage is not None:
             self.emit({**self._head("chat.completion.chunk"), "choices": [], "usage": _counts(self.usage)})
 

@@ -13,6 +13,8 @@ Decisions:
   (github.com/10-X-eng/vibecad/issues/4), and instructions do not carry over to later responses. A system message that
   was read from `instructions` is sent there.
 - A reasoning summary is requested whenever thinking is configured; `config.extra["reasoning"]` overrides this.
+- The tools that the provider executes follow developers.openai.com/api/docs/guides/tools and
+  docs.x.ai/docs/guides/tools/overview.
 - `CacheConfig` sets a `prompt_cache_key` made from the beginning of the conversation, so that all its turns share it.
 """
 
@@ -20,29 +22,109 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bartack.formats.body_values import (
-    cache_key,
-    note_settings,
-    note_tool_options,
-    object_of,
-    parameters_of,
-    retention,
-    schema_name,
-    text_of,
-)
-from bartack.formats.client_tools import declaration_of
-from bartack.formats.efforts import effort_of, exact_fields
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
-from bartack.formats.losses import Losses
-from bartack.formats.openai_responses.hosted_tools import HOSTED
+from bartack.formats.body_values import object_of, text_of
+from bartack.formats.losses import Losses, Trail
+from bartack.formats.openai import cache_key, declaration_of, retention, schema_name
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation
 from bartack.formats.output_schemas import strict_schema
-from bartack.formats.trail import Trail
+from bartack.formats.settings import effort_of, exact_fields, note_settings, own_extra, own_fields, with_extra
+from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields, note_tool_options, parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode"]
+__all__ = ["HOSTED", "encode"]
+
+# -- the tools that OpenAI and xAI execute
+
+
+_SEARCH = hosted_row(  # recorded
+    lambda tool: {
+        "type": "web_search",
+        **filled(
+            search_context_size=tool.context_size,
+            user_location=location_fields(tool.user_location),
+            filters=filled(allowed_domains=tool.allowed_domains),
+        ),
+    },
+    *("context_size", "user_location", "allowed_domains"),
+)
+_CODE = hosted_row(  # recorded
+    lambda tool: {"type": "code_interpreter", "container": {"type": "auto", **filled(file_ids=tool.file_ids)}},
+    "file_ids",
+)
+_FILES = hosted_row(  # recorded
+    lambda tool: {
+        "type": "file_search",
+        **filled(vector_store_ids=tool.stores, max_num_results=tool.max_results),
+    },
+    *("stores", "max_results"),
+)
+_MCP = hosted_row(  # recorded
+    lambda tool: {
+        "type": "mcp",
+        "server_label": tool.label,
+        "server_url": tool.url,
+        **filled(
+            server_description=tool.description,
+            authorization=tool.authorization,
+            allowed_tools=tool.allowed_tools,
+        ),
+        "require_approval": tool.approval,
+    },
+    *("label", "url", "description", "authorization", "allowed_tools", "approval"),
+)
+_IMAGES = hosted_row(  # recorded
+    lambda tool: {
+        "type": "image_generation",
+        **filled(size=tool.size, quality=tool.quality, background=tool.background, output_format=tool.output_format),
+    },
+    *("size", "quality", "background", "output_format"),
+)
+_TOOL_SEARCH = hosted_row(
+    lambda _: {"type": "tool_search"}, models=r"(.*[/.:])?gpt-(5\.([4-9]|\d\d)|[6-9])"
+)  # recorded
+_XAI_SEARCH = hosted_row(
+    lambda tool: {
+        "type": "web_search",
+        **filled(filters=filled(allowed_domains=tool.allowed_domains, excluded_domains=tool.blocked_domains)),
+    },
+    *("allowed_domains", "blocked_domains"),
+)
+_XAI_MCP = hosted_row(
+    lambda tool: {
+        "type": "mcp",
+        "server_label": tool.label,
+        "server_url": tool.url,
+        **filled(
+            server_description=tool.description,
+            authorization=tool.authorization,
+            allowed_tools=tool.allowed_tools,
+        ),
+    },
+    *("label", "url", "description", "authorization", "allowed_tools"),
+)
+
+HOSTED = HostedRows(
+    "openai-responses",
+    {
+        "": {
+            "web_search": _SEARCH,
+            "code_execution": _CODE,
+            "file_search": _FILES,
+            "image_generation": _IMAGES,
+            "mcp": _MCP,
+            "tool_search": _TOOL_SEARCH,
+        },
+        "xai-responses": {
+            "web_search": _XAI_SEARCH,
+            "code_execution": hosted_row(lambda _: {"type": "code_interpreter"}),
+            "file_search": _FILES,
+            "mcp": _XAI_MCP,
+        },
+    },
+)
+
 
 # "Encrypted content is not supported with this model" (github.com/pydantic/pydantic-ai/issues/2865 and 3326). Which
 # further models refuse it is not verified.

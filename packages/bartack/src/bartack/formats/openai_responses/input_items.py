@@ -23,9 +23,9 @@ from bartack.formats.body_values import parsed_object
 from bartack.formats.format import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
-from bartack.formats.openai_responses.events import ENTRY_KINDS
 from bartack.formats.openai_responses.items import (
     APPROVAL,
+    ENTRY_KINDS,
     Item,
     ResponsesContinuation,
     item_fields,

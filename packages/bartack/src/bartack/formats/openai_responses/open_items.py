@@ -16,11 +16,12 @@ from collections.abc import Callable
 from typing import Any, Literal, assert_never
 
 from bartack.formats.emitter import Emitter
-from bartack.formats.openai_responses.events import ENTRY_KINDS, Key
 from bartack.formats.openai_responses.items import (
+    ENTRY_KINDS,
     FREE_TEXT,
     Item,
     ItemKind,
+    Key,
     arguments_of,
     executed_by,
     item_fields,

@@ -14,10 +14,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.body_values import list_at, object_at, parsed_object, text_at
-from bartack.formats.client_tools import custom_spec, function_name
-from bartack.formats.efforts import WORDS, with_exact
-from bartack.formats.extra_fields import DECLARATION, labelled
 from bartack.formats.media import exact_data
+from bartack.formats.openai import custom_spec, function_name
 from bartack.formats.openai_responses.items import (
     NAME,
     Item,
@@ -32,6 +30,7 @@ from bartack.formats.openai_responses.items import (
     text_of,
     texts_of,
 )
+from bartack.formats.settings import DECLARATION, WORDS, labelled, with_exact
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta

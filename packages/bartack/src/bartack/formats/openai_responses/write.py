@@ -29,28 +29,18 @@ from bartack.nouns.parts import Image
 
 __all__ = ["ResponsesWriter"]
 
-# The status, or the reason for an incomplete response, as a client reads it, and as it is written.
-_READ: dict[str, FinishReason] = {
-    "completed": "stop",
-    "max_output_tokens": "length",
-    "content_filter": "content_filter",
-}
-_WORDS: dict[FinishReason, str] = {
-    "stop": "completed",
-    "tool_calls": "completed",
-    "length": "max_output_tokens",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
-    "pause": "completed",
-    "other": "completed",
-}
-
 
 class ResponsesWriter(ResponseWriter):
     """Writes `response.created`, items, and `response.completed`, `.incomplete` or `.failed`."""
 
     format: ClassVar[str] = NAME
     continuation_type: ClassVar[Any] = ResponsesContinuation
+    # The status, or the reason for an incomplete response.
+    words: ClassVar[dict[FinishReason, str]] = {
+        "stop": "completed",
+        "length": "max_output_tokens",
+        "content_filter": "content_filter",
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -214,7 +204,7 @@ class ResponsesWriter(ResponseWriter):
     # -- the response
 
     def finish(self, done: Done) -> None:
-        word = self.finish_word(done, _READ, _WORDS)
+        word = self.finish_word(done)
         if word == "completed":
             self._emit("completed", response=self._response("completed"))
         else:

@@ -1,5 +1,9 @@
-"""How the tools that a provider executes itself are declared: `HostedRows`, which each format fills with its own.
+"""How tools are declared to a provider: functions, and the tools that the provider executes itself.
 
+**Functions.** `read_spec` reads what all formats say about a function: its name, description and schema, under names of
+their own. `function_tools` and `read_function` are for formats that declare functions as OpenAI's chat API does.
+
+**Hosted tools.** `HostedRows` declares the tools that a provider executes itself; each format fills it with its own.
 A row belongs to one tool of one provider, or of every provider with the format that has no rows of its own. It names
 the options that the declaration expresses; the others become losses. A tool that a provider lacks is a loss as well, or
 an error if the request requires it.
@@ -12,14 +16,105 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from bartack.formats.body_values import Json, beyond, object_at, optional_text_at, text_at
 from bartack.formats.losses import Losses
+from bartack.formats.settings import labelled, own_fields
 from bartack.nouns.config import HostedTool, ToolSpec
 from bartack.nouns.errors import ConfigError, PartValidationError
 from bartack.nouns.hosted_tools import PortableTool, UserLocation, hosted_tool
+from bartack.nouns.messages import Message
+from bartack.nouns.parts import ToolCall
 
-__all__ = ["HostedRow", "HostedRows", "filled", "hosted_row", "location_fields", "refuse_required"]
+__all__ = [
+    "HostedRow",
+    "HostedRows",
+    "filled",
+    "function_tools",
+    "hosted_row",
+    "is_sendable_call",
+    "location_fields",
+    "note_tool_options",
+    "parameters_of",
+    "read_function",
+    "read_spec",
+    "refuse_required",
+    "used_tools",
+]
 
-Json = dict[str, Any]
+# -- functions
+
+
+def parameters_of(spec: ToolSpec) -> Json:
+    """The schema of a tool's arguments, which are an object: "tools.0.custom.input_schema.type: Field required"."""
+    schema = spec.parameter_schema
+    return schema if "type" in schema else {"type": "object", **(schema or {"properties": {}})}
+
+
+def note_tool_options(spec: ToolSpec, where: str, losses: Losses, *, defers: bool = False) -> None:
+    """Add the options of a function that only some providers have to `losses`."""
+    if spec.defer_loading and not defers:
+        losses.add(f"{where}.deferLoading", "deferred loading", "not supported by the provider; the tool is declared")
+    if spec.input_examples:
+        losses.add(f"{where}.inputExamples", "input examples", "not supported by the provider")
+
+
+def read_spec(
+    function: Mapping[str, Any], format: str, path: str, schema: str, *handled: str, strict: bool | None = None
+) -> ToolSpec:
+    """The tool for a function that has its parameters in the field `schema`; fields not `handled` stay with it.
+
+    Raises `PartValidationError` for anything else.
+    """
+    return ToolSpec(
+        text_at(function.get("name"), f"{path}.name"),
+        object_at(function.get(schema) or {}, f"{path}.{schema}"),
+        description=optional_text_at(function.get("description"), f"{path}.description"),
+        strict=strict,
+        extra=labelled(format, beyond(function, "name", "description", schema, *handled)),
+    )
+
+
+def function_tools(specs: Iterable[ToolSpec], format: str, model_id: str, losses: Losses) -> list[Json]:
+    """The tools as OpenAI's chat API declares functions, `extra` fields under the format's name added."""
+    tools = []
+    for index, spec in enumerate(specs):
+        if not spec.is_function:
+            declared = HostedRows(format, {}).declared(spec, f"tools[{index}]", model_id, losses)
+            tools += [] if declared is None else [declared]
+            continue
+        note_tool_options(spec, f"tools[{index}]", losses)
+        described = {} if spec.description is None else {"description": spec.description}
+        function = {"name": spec.name, **described, "parameters": parameters_of(spec)}
+        tools.append({"type": "function", "function": {**function, **own_fields(spec, format)}})
+    return tools
+
+
+def read_function(tool: Json, format: str, path: str, *, strict: bool | None = None) -> ToolSpec:
+    """A function as `function_tools` declares it. Raises `PartValidationError` for anything else."""
+    function = object_at(tool.get("function"), f"{path}.function")
+    return read_spec(function, format, f"{path}.function", "parameters", strict=strict)
+
+
+def is_sendable_call(call: ToolCall, where: str, losses: Losses) -> bool:
+    """Whether a call can be sent as a function call; what is left out of it, or all of it, is added to `losses`."""
+    losses.continuation(where, call.continuation)
+    if call.executed_by == "provider":
+        losses.add(where, f"call of {call.tool_name}", "another provider executed it")
+        return False
+    if call.raw_args_text is not None:
+        losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
+    return True
+
+
+def used_tools(message: Message) -> str:
+    """The text of an answer whose only content is calls that another provider executed.
+
+    An empty answer would be refused, and omitting it would put two turns of one role next to each other.
+    """
+    return f"[used {', '.join(call.tool_name for call in message.tool_calls)}]"
+
+
+# -- tools that the provider executes
 
 
 class HostedRow(NamedTuple):
