@@ -95,7 +95,9 @@ async def run_live(kind: str, folder: Path, rounds: int, *, is_control: bool) ->
         await damage(kind, folder, address)
     store = await open_store(address)
     findings = (await check_all(store)).findings
-    problems += [f"in the end: {finding.message}" for finding in findings if finding.fault != "torn"]  # by the kills
+    problems += [
+        f"in the end: {finding.message}" for finding in findings if finding.fault != "torn"
+    ]  # kills tear lines
     await store.close()
     return problems
 

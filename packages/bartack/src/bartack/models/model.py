@@ -71,7 +71,7 @@ class StreamingModel(Model, ABC):
     It holds the configuration, which is a value: `update_config` replaces it, and calls in progress keep theirs.
     """
 
-    provider = ""  # whose continuation data the answers contain
+    provider = ""  # the provider whose continuation data the answers contain
 
     def __init__(self, config: ModelConfig, environment: Environment | None = None) -> None:
         """Raises `PartValidationError` with the code `invalid_config` for an invalid configuration."""

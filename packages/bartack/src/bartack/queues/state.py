@@ -464,7 +464,7 @@ class QueueState:
         while self._heads and next_job is None:
             head = self._heads[0]
             if begun_only and head.is_new:
-                break  # and so are those behind it
+                break  # all heads behind it are new, too
             lane = head.lane
             if lane not in self._lanes or self._lanes[lane][0] != head.key:
                 heappop(self._heads)

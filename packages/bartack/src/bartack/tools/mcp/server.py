@@ -286,7 +286,7 @@ class McpServer:
         if connection.client.server_capabilities.tools is not None:
             cursor: str | None = None
             for _ in range(_MAX_PAGES):
-                page = await self._requested(connection, connection.client.list_tools(cursor=cursor))
+                page = await self._request(connection, connection.client.list_tools(cursor=cursor))
                 tools += page.tools
                 cursor = page.next_cursor
                 if cursor is None or len(tools) > MAX_TOOLS:
@@ -301,7 +301,7 @@ class McpServer:
             max_output_chars=self._max_output_chars,
         )
 
-    async def _requested(self, connection: "Connection", request: Awaitable[T]) -> T:
+    async def _request(self, connection: "Connection", request: Awaitable[T]) -> T:
         """The answer to a request; `ServerFailure` if the connection failed, `ToolError` if the server refused."""
         from mcp import MCPError  # noqa: PLC0415 - as above
         from pydantic import ValidationError  # noqa: PLC0415 - the SDK brings it
@@ -311,7 +311,7 @@ class McpServer:
         except MCPError as error:
             if connection.failure is not None or error.code == _CLOSED:
                 raise ServerFailure(connection.failure or "the connection was closed") from None
-            raise ToolError(connection.redacted(f"MCP server {self.name!r}: {error.error.message}")) from None
+            raise ToolError(connection.without_secrets(f"MCP server {self.name!r}: {error.error.message}")) from None
         except ValidationError:
             raise ToolError(f"MCP server {self.name!r} sent an invalid answer.") from None
         except (OSError, RuntimeError) as error:
@@ -364,11 +364,11 @@ class McpServer:
                 raise ToolError(text, code=ErrorCode.TOOL_NOT_RUN)
             self._is_stale = self._is_stale or self._known.get(tool) not in (None, digest)  # no longer a change
             await asyncio.to_thread(self._known.record, tool, digest)
-            result = await self._timed(connection, tool, arguments, context)
+            result = await self._call_with_timeout(connection, tool, arguments, context)
         result = offered.checked(result, tool)
         return output_of(result, {"mcp": {"server": self.name, "tool": tool, "digest": digest}})
 
-    async def _timed(
+    async def _call_with_timeout(
         self, connection: "Connection", tool: str, arguments: dict[str, Any], context: ToolContext
     ) -> "types.CallToolResult":
         """The result of a call. The limit counts from the last progress, and not while a person is asked."""
@@ -391,7 +391,7 @@ class McpServer:
         try:
             async with running.scope:
                 call = connection.client.call_tool(tool, arguments, progress_callback=on_progress)
-                return await self._requested(connection, call)
+                return await self._request(connection, call)
         except TimeoutError:
             self._is_suspect = True
             text = f"MCP server {self.name!r} did not answer within {self._timeout_s:g} s."
@@ -429,7 +429,7 @@ class McpServer:
             for attribute, list_page in pages:
                 cursor: str | None = None
                 for _ in range(_MAX_PAGES):
-                    page = await self._limited(connection, list_page(cursor=cursor))
+                    page = await self._request_with_timeout(connection, list_page(cursor=cursor))
                     resources += [_plain(resource) for resource in getattr(page, attribute)]
                     cursor = page.next_cursor
                     if cursor is None:
@@ -441,7 +441,9 @@ class McpServer:
         from bartack.tools.mcp.content import resource_parts  # noqa: PLC0415 - as above
 
         async with self._using() as connection:
-            return resource_parts((await self._limited(connection, connection.client.read_resource(uri))).contents)
+            return resource_parts(
+                (await self._request_with_timeout(connection, connection.client.read_resource(uri))).contents
+            )
 
     async def list_prompts(self) -> list[dict[str, Any]]:
         """The prompts with their arguments, as JSON; `ToolError` if the server cannot list them."""
@@ -451,7 +453,7 @@ class McpServer:
             if client.server_capabilities.prompts is None:
                 return prompts
             for _ in range(_MAX_PAGES):
-                page = await self._limited(connection, client.list_prompts(cursor=cursor))
+                page = await self._request_with_timeout(connection, client.list_prompts(cursor=cursor))
                 prompts += [_plain(prompt) for prompt in page.prompts]
                 cursor = page.next_cursor
                 if cursor is None:
@@ -463,13 +465,13 @@ class McpServer:
         from bartack.tools.mcp.content import prompt_messages  # noqa: PLC0415 - as above
 
         async with self._using() as connection:
-            prompt = await self._limited(connection, connection.client.get_prompt(name, arguments))
+            prompt = await self._request_with_timeout(connection, connection.client.get_prompt(name, arguments))
             return prompt_messages(prompt.messages)
 
-    async def _limited(self, connection: "Connection", request: Awaitable[T]) -> T:
+    async def _request_with_timeout(self, connection: "Connection", request: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._requested(connection, request)
+                return await self._request(connection, request)
         except TimeoutError:
             self._is_suspect = True
             text = f"MCP server {self.name!r} did not answer within {self._timeout_s:g} s."
