@@ -4,7 +4,6 @@ Every list is an object with ``items`` and ``cursor``, which requests the next p
 are in the canonical JSON of `bartack.nouns.wire`, with redacted content removed.
 """
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -121,21 +120,20 @@ async def _sessions(call: Call) -> Any:
         call.limit, call.query("cursor"), call.query("query"), prefix=call.user.prefix
     )
     items = []
-    answered = await asyncio.to_thread(call.service.answered_sessions)
     for info in page.items:
         with suppress(NotFound):  # purged in the meantime
-            item = await _session_json(call, info)
-            if info.id in answered and item["state"] == "idle":
-                item |= {"state": "running", "model": answered[info.id] or item["model"]}
-            items.append(item)
+            items.append(await _session_json(call, info))
     return _page(items, page.cursor)
 
 
 async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
     service, tail = call.service, info.tail.entry_id
-    activity = {"state": await service.state_of(info.id, tail), "viewers": service.hub.viewers(info.id)}
-    source = {**_source(await service.header_of(info.id, tail)), "model": await service.model_of(info.id, tail)}
-    return {**dump(info), **activity, **source}
+    header = await service.header_of(info.id, tail)
+    state, model = await service.state_of(info.id, tail), await service.model_of(info.id, tail)
+    if state == "idle" and (answering := await service.answering(info.id, header)) is not None:
+        state, model = "running", answering
+    activity = {"state": state, "viewers": service.hub.viewers(info.id)}
+    return {**dump(info), **activity, **_source(header), "model": model}
 
 
 def _source(header: SessionHeader) -> dict[str, str | None]:

@@ -81,7 +81,7 @@ def message_tokens(message: Message) -> int:
 def tool_tokens(tools: Iterable[ToolSpec]) -> int:
     """The estimated tokens of the tool declarations."""
     return sum(
-        _FRAME_TOKENS + text_tokens(f"{tool.name}{tool.description or ''}{json_text(tool.parameter_schema)}")
+        _FRAME_TOKENS + text_tokens(f"{tool.name}{tool.description or ''}{_object_text(tool.parameter_schema)}")
         for tool in tools
     )
 
