@@ -2,7 +2,7 @@
 
 import pytest
 
-from bartack.display.visible_text import question_text
+from bartack.display.question_text import question_text
 from bartack.nouns.entries import ApprovalRequired
 
 HIDDEN = "echo safe" + "\n" * 60 + "touch hidden.txt" + "\n" * 60 + "echo safe"

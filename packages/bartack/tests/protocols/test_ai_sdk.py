@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bartack.display.visible_text import question_text
+from bartack.display.question_text import question_text
 from bartack.nouns.deltas import Failed, TextDelta, Usage
 from bartack.nouns.entries import (
     ApprovalDecided,

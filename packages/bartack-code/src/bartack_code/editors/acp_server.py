@@ -23,7 +23,8 @@ from bartack.app.modes import PLAN_REFUSAL, Mode, ModePolicy
 from bartack.app.permissions import Rule, RuledCall, choices_for, covering
 from bartack.app.sessions import DIRECTORY, directory_of
 from bartack.app.settings import settings_file
-from bartack.display.visible_text import TAB, question_text, visible_text
+from bartack.display.question_text import question_text
+from bartack.display.visible_text import TAB, visible_text
 from bartack.nouns.entries import ApprovalRequired, Session, SessionHeader
 from bartack.nouns.errors import BartackError, NotFound
 from bartack.nouns.messages import user

@@ -17,7 +17,8 @@ from rich.text import Text as Styled
 
 from bartack.app.notices import STOPPED, exit_code, exit_text, plural
 from bartack.app.safe_text import safe_line, safe_text
-from bartack.display.visible_text import preview_lines, visible_blanks, visible_text
+from bartack.display.question_text import preview_lines
+from bartack.display.visible_text import visible_blanks, visible_text
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult

@@ -31,8 +31,8 @@ from bartack.display.changes import (
     TextKind,
     TextStarted,
 )
+from bartack.display.question_text import question_text
 from bartack.display.run_reader import BranchReader, turn_start
-from bartack.display.visible_text import question_text
 from bartack.events import LiveEntry, LiveEvent
 from bartack.nouns.entries import (
     ApprovalDecided,

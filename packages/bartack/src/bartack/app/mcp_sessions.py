@@ -30,7 +30,7 @@ from bartack.app.sessions import (
     opened_store,
 )
 from bartack.app.transcript import markdown_transcript
-from bartack.display.visible_text import question_text
+from bartack.display.question_text import question_text
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import BartackError, NotFound
 from bartack.nouns.tables import AgentStatus

@@ -23,7 +23,7 @@ from bartack.app.sessions import configured_store
 from bartack.cli.options import JsonOption, SessionArgument, StoreOption, complete_models
 from bartack.cli.output import print_json, show_by_windows
 from bartack.cli.store_access import with_session
-from bartack.display.visible_text import question_text
+from bartack.display.question_text import question_text
 from bartack.nouns.entries import ApprovalRequired, Entry, ToolStarted
 from bartack.nouns.errors import Conflict, NotFound, PartValidationError, ToolError
 from bartack.nouns.json_values import json_text

@@ -32,7 +32,7 @@ from bartack.cli.options import JsonOption, SessionArgument, StoreOption, comple
 from bartack.cli.output import Row, columns, note, print_json, print_table, progress_bar
 from bartack.cli.session_search import AgentOption, LimitOption, ProjectOption
 from bartack.cli.store_access import with_session, with_store
-from bartack.display.visible_text import question_text
+from bartack.display.question_text import question_text
 from bartack.nouns import wire
 from bartack.nouns.entries import ApprovalRequired, Custom, Entry, Redaction
 from bartack.nouns.errors import ErrorCode, NotFound, StoreError

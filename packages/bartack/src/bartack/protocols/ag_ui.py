@@ -23,9 +23,9 @@ from copy import deepcopy
 from typing import Any, assert_never
 
 from bartack.display import changes as c
+from bartack.display.question_text import question_text
 from bartack.display.run_reader import RunReader
 from bartack.display.shown_step import ShownCall
-from bartack.display.visible_text import question_text
 from bartack.events import Event, LiveEvent
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import ApprovalRequired, Entry

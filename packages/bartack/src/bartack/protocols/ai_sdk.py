@@ -27,8 +27,8 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any, Literal, assert_never
 
 from bartack.display import changes as c
+from bartack.display.question_text import question_text
 from bartack.display.run_reader import RunReader
-from bartack.display.visible_text import question_text
 from bartack.events import Event, LiveEvent
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import Entry

@@ -25,7 +25,14 @@ from bartack.formats.body_values import present
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
-from bartack.formats.settings import note_settings, own_extra, own_fields, with_extra, written_settings
+from bartack.formats.settings import (
+    note_settings,
+    note_unsupported,
+    own_extra,
+    own_fields,
+    with_extra,
+    written_settings,
+)
 from bartack.formats.tools import HostedRows, hosted_row, note_tool_options, parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.json_values import json_text
@@ -42,8 +49,8 @@ HOSTED = HostedRows(
     "bedrock-converse",
     {
         "": {
-            "web_search": hosted_row(lambda _: {"systemTool": {"name": "nova_grounding"}}, models=_NOVA),
-            "code_execution": hosted_row(lambda _: {"systemTool": {"name": "nova_code_interpreter"}}, models=_NOVA),
+            "web_search": hosted_row({"systemTool": {"name": "nova_grounding"}}, models=_NOVA),
+            "code_execution": hosted_row({"systemTool": {"name": "nova_code_interpreter"}}, models=_NOVA),
         }
     },
 )
@@ -75,10 +82,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     body |= {name: value for name, value in optional.items() if value}
     if config.output_schema is not None:
         _add_schema(body, config, losses)
-    if config.seed is not None:
-        losses.add("config.seed", "seed", "not supported by Converse")
-    if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Converse")
+    note_unsupported(config, losses, "Converse", "seed", "parallel_tool_calls")
     if config.cache_config is not None:
         add_cache_points(config.model_id, body, config.cache_config, losses)
     if config.service_tier is not None:
@@ -197,9 +201,10 @@ def _tool(spec: ToolSpec, where: str, model_id: str, losses: Losses) -> Json:
     if not spec.is_function:
         return HOSTED.declared(spec, where, model_id, losses) or {}
     note_tool_options(spec, where, losses)
-    entry: Json = {"name": spec.name, "inputSchema": {"json": parameters_of(spec)}}
-    if spec.description:  # an empty string is refused
-        entry["description"] = spec.description
-    if spec.strict is not None:
-        entry["strict"] = spec.strict
+    entry = present(
+        name=spec.name,
+        inputSchema={"json": parameters_of(spec)},
+        description=spec.description or None,  # an empty string is refused
+        strict=spec.strict,
+    )
     return {"toolSpec": {**entry, **own_fields(spec, "bedrock-converse")}}

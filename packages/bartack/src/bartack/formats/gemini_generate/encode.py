@@ -23,7 +23,7 @@ from bartack.formats.gemini_generate.decode import TEXT_METADATA, GeminiContinua
 from bartack.formats.gemini_generate.settings import NAME, function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
-from bartack.formats.settings import note_settings, own_extra, with_extra
+from bartack.formats.settings import note_settings, note_unsupported, own_extra, with_extra
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
@@ -70,8 +70,8 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     }
     body |= {key: value for key, value in fields.items() if value}
     note_settings(config, losses)
-    if config.parallel_tool_calls is False and request.tools:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Gemini")
+    if request.tools:
+        note_unsupported(config, losses, "Gemini", "parallel_tool_calls")
     return with_extra(body, own_extra(request, NAME, losses))
 
 

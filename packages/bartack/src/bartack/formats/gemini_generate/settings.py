@@ -18,7 +18,7 @@ from bartack.formats.settings import (
     with_exact,
     written_settings,
 )
-from bartack.formats.tools import HostedRows, filled, hosted_row, note_tool_options
+from bartack.formats.tools import HostedRows, hosted_row, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.parts import Continuation
 
@@ -41,13 +41,12 @@ __all__ = [
 NAME = "gemini-generate"
 
 _FILES = hosted_row(  # recorded
-    lambda tool: {"fileSearch": filled(fileSearchStoreNames=tool.stores, topK=tool.max_results)},
-    *("stores", "max_results"),
+    {"fileSearch": {}}, fileSearch__fileSearchStoreNames="stores", fileSearch__topK="max_results"
 )
-_TOOLS = {
-    "web_search": hosted_row(lambda _: {"googleSearch": {}}),  # recorded
-    "web_fetch": hosted_row(lambda _: {"urlContext": {}}),  # recorded
-    "code_execution": hosted_row(lambda _: {"codeExecution": {}}),  # recorded
+_TOOLS = {  # recorded
+    "web_search": hosted_row({"googleSearch": {}}),
+    "web_fetch": hosted_row({"urlContext": {}}),
+    "code_execution": hosted_row({"codeExecution": {}}),
 }
 
 # "Tool use with function calling is unsupported", of models before Gemini 3.

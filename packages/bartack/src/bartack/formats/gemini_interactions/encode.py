@@ -9,14 +9,14 @@ ai.google.dev/gemini-api/docs/interactions has them.
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system, present
+from bartack.formats.body_values import Json, count_leading_system, present
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import InteractionsContinuation
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
-from bartack.formats.settings import exact_fields, note_settings, own_extra, own_fields, with_extra
-from bartack.formats.tools import HostedRows, filled, hosted_row, note_tool_options
+from bartack.formats.settings import exact_fields, note_settings, note_unsupported, own_extra, own_fields, with_extra
+from bartack.formats.tools import HostedRow, HostedRows, filled, hosted_row, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -29,11 +29,7 @@ __all__ = ["CHOICES", "HOSTED", "NAME", "SETTINGS", "encode", "thinking_fields"]
 
 NAME = "gemini-interactions"
 
-_FILES = hosted_row(
-    lambda tool: {"type": "file_search", **filled(file_search_store_names=tool.stores, top_k=tool.max_results)},
-    *("stores", "max_results"),
-)
-_MCP = hosted_row(
+_MCP = HostedRow(
     lambda tool: {
         "type": "mcp_server",
         "name": tool.label,
@@ -43,25 +39,22 @@ _MCP = hosted_row(
             allowed_tools=[{"mode": "any", "tools": list(tool.allowed_tools)}] if tool.allowed_tools else None,
         ),
     },
-    *("label", "url", "authorization", "allowed_tools"),
+    frozenset(("label", "url", "authorization", "allowed_tools")),
 )
 
 HOSTED = HostedRows(
     NAME,
     {
         "": {
-            "web_search": hosted_row(lambda _: {"type": "google_search"}),
-            "web_fetch": hosted_row(lambda _: {"type": "url_context"}),
-            "code_execution": hosted_row(lambda _: {"type": "code_execution"}),
-            "file_search": _FILES,
+            "web_search": hosted_row({"type": "google_search"}),
+            "web_fetch": hosted_row({"type": "url_context"}),
+            "code_execution": hosted_row({"type": "code_execution"}),
+            "file_search": hosted_row({"type": "file_search"}, file_search_store_names="stores", top_k="max_results"),
             "mcp": _MCP,
         }
     },
     beside_functions=False,  # as with generateContent
 )
-
-
-Json = dict[str, Any]
 
 CHOICES: dict[ToolChoice, str] = {"auto": "auto", "required": "any", "none": "none"}
 SETTINGS = {  # our names -> Gemini's
@@ -281,8 +274,8 @@ def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses:
             losses.add(
                 "config.thinking.budgetTokens", "thinking budget", "this API has levels; the nearest one is sent"
             )
-    if config.parallel_tool_calls is False and tools:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Gemini")
+    if tools:
+        note_unsupported(config, losses, "Gemini", "parallel_tool_calls")
     return settings
 
 
