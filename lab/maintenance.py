@@ -222,8 +222,8 @@ async def main(arguments: argparse.Namespace) -> int:
                 print(f"{kind}: {arguments.rounds} rounds of maintenance under live writers", flush=True)
                 continue
             for action in ("append",) if arguments.control else ("import", "purge"):
-                kills, found = await run_kills(kind, folder, action, arguments.step, arguments.limit)
-                problems += found
+                kills, faults = await run_kills(kind, folder, action, arguments.step, arguments.limit)
+                problems += faults
                 print(f"{kind}: {action} killed {kills} times", flush=True)
     postgres_server.drop_schemas()
     for problem in problems[:20]:

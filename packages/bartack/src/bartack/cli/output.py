@@ -73,7 +73,7 @@ def _fold_line(line: str, columns: int) -> list[str]:
     """The line as the window will show it, with a mark where it continues: what the model wrote begins no line."""
     columns = columns if line.isascii() else columns // 2  # a sign may be two columns wide
     step = max(columns - len(_CONTINUED), 1)
-    return [line[:columns], *(_CONTINUED + line[at : at + step] for at in range(columns, len(line), step))]
+    return [line[:columns], *(_CONTINUED + line[start : start + step] for start in range(columns, len(line), step))]
 
 
 def print_table(header: Sequence[Column], rows: Iterable[Row]) -> None:

@@ -53,7 +53,7 @@ from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCall
 from bartack.nouns.errors import ConfigError, ErrorCode, ModelError
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["Engine", "EngineThread", "LlamaEngine", "LocalModel"]
+__all__ = ["Engine", "LocalModel"]
 
 # -- the engine
 #

@@ -49,7 +49,7 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["CallLimit", "ChunkObserver", "ErrorMapper", "PreparedCall", "ProviderModel", "trace_headers"]
+__all__ = ["CallLimit", "ChunkObserver", "ErrorMapper", "PreparedCall", "ProviderModel"]
 
 # -- how many calls may be in progress at once
 #

@@ -13,16 +13,7 @@ from msgspec import Struct
 
 from bartack.nouns.errors import ErrorCode
 
-__all__ = [
-    "EVENT_WRITERS",
-    "FAULT_FORMATS",
-    "EventWriter",
-    "ExpectedOutcome",
-    "Reset",
-    "Scenario",
-    "Stall",
-    "scenarios",
-]
+__all__ = ["FAULT_FORMATS", "ExpectedOutcome", "Reset", "Scenario", "Stall", "scenarios"]
 
 # -- the events of three wire formats: just enough to write every scenario
 

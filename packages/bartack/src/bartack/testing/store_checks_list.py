@@ -22,7 +22,7 @@ from bartack.store.index import results_of
 from bartack.store.session_store import SessionStore, Tail, next_entries
 from bartack.testing.store_steps import OpenStore, refusal
 
-__all__ = ["CHECKS", "PERSISTENT", "StoreWalk"]
+__all__ = ["StoreWalk"]
 
 _WALKS, _STEPS = 5, 40
 
@@ -182,7 +182,3 @@ async def a_reopened_store_is_the_same_list(open_store: OpenStore) -> None:
             await walk.step()
     finally:
         await walk.store.close()
-
-
-CHECKS = (a_store_is_a_list_after_any_steps,)
-PERSISTENT = (a_reopened_store_is_the_same_list,)

@@ -35,10 +35,7 @@ __all__ = [
     "StdioServer",
     "expand_variables",
     "load_servers",
-    "mask_values",
     "parse_server",
-    "plain_text",
-    "visible_prose",
     "with_settings",
 ]
 
