@@ -37,7 +37,7 @@ from starlette.routing import Route
 from bartack.models import connect
 from bartack.store import open_store
 from bartack.testing import ExpectedOutcome, Scenario, fault_server
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.gateway import gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of
 

@@ -23,7 +23,7 @@ from bartack.nouns.parts import Text
 from bartack.store import open_store
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.gateway.client_requests import ClientRequest
 from bartack_server.gateway.drafts import AnswerDraft, Drafts, drafts_folder
 from bartack_server.gateway.keys import GatewayKey

@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from bartack.agent.run_log import start
 from bartack.environment import Environment
 from bartack.formats import Loss, LossReport, ResponseWriter, tool_options, writer
-from bartack.formats.client_details import without_client_details
+from bartack.formats.anthropic_messages.read import without_client_details
 from bartack.formats.stop_sequences import StopSequences
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import ModelConfig
@@ -40,7 +40,7 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.nouns.tables import AssemblyStatus
-from bartack.session.context.tokens import message_tokens, tool_tokens
+from bartack.session.context.window import message_tokens, tool_tokens
 from bartack.stream.assembler import MessageAssembler
 from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRequest, error_in, failure_of
 from bartack_server.gateway.drafts import AnswerDraft

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bartack.formats import LossReport, Written
-from bartack.formats.client_details import without_client_details
+from bartack.formats.anthropic_messages.read import without_client_details
 from bartack.models.provider import PreparedCall, ProviderModel
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import BartackError, PartValidationError

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
 from bartack.app.usage import context_tokens
-from bartack.display.branch_reader import turn_start
+from bartack.display.run_reader import turn_start
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
 from bartack.nouns.json_values import json_text
@@ -24,7 +24,7 @@ from bartack.nouns.parts import FileRef, Image, ToolResult
 from bartack.nouns.wire import dump
 from bartack.session.decisions import Decision, question_digest
 from bartack.session.run_state import RunState
-from bartack.session.title import title_in
+from bartack.session.title import TITLE, title_in
 from bartack.store import requests
 from bartack.store.foreign import find_foreign
 from bartack.store.live import Position
@@ -162,7 +162,7 @@ async def _create(call: Call) -> Any:
 async def _session(call: Call) -> Any:
     store, session_id = call.service.store, call.session_id
     branch = await store.load(session_id, head=call.query("head"))
-    _, state = await load_state(store, session_id)
+    state = await call.service.run_state(session_id)
     tail = await store.tail_of(session_id)
     header = await call.service.header_of(session_id, tail.entry_id)
     agent = await call.service.runs.agent_of(session_id, state) or next(iter(call.service.agents))
@@ -170,7 +170,7 @@ async def _session(call: Call) -> Any:
     foreign = await find_foreign(store, session_id)
     return {
         "id": session_id,
-        "title": title_in(branch),
+        "title": title_in(branch.naming(SessionHeader.kind, TITLE)),
         "metadata": header.metadata or {},
         "created": _time_text(branch[0]),
         "state": await call.service.state_of(session_id, tail.entry_id),

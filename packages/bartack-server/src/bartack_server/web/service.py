@@ -21,13 +21,14 @@ from bartack.nouns.entries import SessionHeader, StreamFailed
 from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.queues import Job, RunQueue, StoreQueue
+from bartack.session.run_state import RunState
 from bartack.session.title import title_from
 from bartack.store import open_store
 from bartack.store.append import check_id
 from bartack.store.foreign import adopt as adopt_session
 from bartack.store.foreign import check_adopted
 from bartack.store.requests import load_state
-from bartack.store.session_store import RESERVED, SessionStore, new_session
+from bartack.store.session_store import RESERVED, SessionStore, Tail, new_session
 from bartack.tools import LocalRuntime
 from bartack_server.web.access import User
 from bartack_server.web.hub import LiveHub
@@ -263,6 +264,12 @@ class SessionService:
             self._infos[agent, chosen] = await asyncio.to_thread(model.model_info)
         return self._infos[agent, chosen]
 
+    async def run_state(self, session_id: str) -> RunState:
+        """The run state of a session, from which its overview follows."""
+        position, state = await load_state(self.store, session_id)
+        await self._keep_overview(session_id, position, state)
+        return state
+
     async def state_of(self, session_id: str, tail: str | None = None) -> str:
         """``running`` here or elsewhere, ``waiting`` for an approval or a result, ``interrupted``, or ``idle``.
 
@@ -306,7 +313,12 @@ class SessionService:
         overview = self._overviews.get(session_id)
         if overview is not None and overview.tail == tail:
             return overview
-        position, state = await load_state(self.store, session_id)
+        return await self._keep_overview(session_id, *await load_state(self.store, session_id))
+
+    async def _keep_overview(self, session_id: str, position: Tail, state: RunState) -> Overview:
+        overview = self._overviews.get(session_id)
+        if overview is not None and overview.tail == position.entry_id:
+            return overview
         activity = "idle"
         if state.run_id is not None:
             activity = "waiting" if state.questions or state.deferred else "running"

@@ -1,4 +1,4 @@
-"""Wire formats, one folder each: a provider's bytes to deltas, and messages to a provider's request body.
+"""Wire formats, one folder or module each: a provider's bytes to deltas, and messages to a provider's request body.
 
 ``decoder("anthropic-messages")`` returns a decoder for one response. ``encode("anthropic-messages", request)`` repairs
 the history according to the format's rules and writes the request body; `read_request` does the reverse, and
@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bartack.formats.client_tools import ToolOptions, tool_options
 from bartack.formats.decoder import Decoder
-from bartack.formats.extra_fields import FORMATS
 from bartack.formats.format import Feature, Format, HistoryRules
 from bartack.formats.framing import FRAMINGS, Frame, FramingName, sniff
 from bartack.formats.losses import Encoded, Loss, Losses, LossReport
+from bartack.formats.openai import ToolOptions, tool_options
 from bartack.formats.request_facts import FIELDS, RequestFacts, facts_of
 from bartack.formats.request_writer import RequestWriter, Written, encode_request
 from bartack.formats.response_writer import ErrorResponse, ResponseWriter
+from bartack.formats.settings import FORMATS
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import ConfigError, PartValidationError
 from bartack.nouns.json_values import plain

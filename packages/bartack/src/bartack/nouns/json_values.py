@@ -23,7 +23,7 @@ __all__ = [
     "MAX_DEPTH",
     "SCALARS",
     "Convert",
-    "checked",
+    "checked_reader",
     "inside",
     "is_within",
     "json_name",
@@ -105,7 +105,7 @@ def _read_float(value: Any) -> Any:
     return _finite(value)
 
 
-def checked(tp: Any) -> Convert:
+def checked_reader(tp: Any) -> Convert:
     if tp is Any:
         return plain
 
