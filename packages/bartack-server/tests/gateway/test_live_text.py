@@ -132,6 +132,7 @@ async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None
         await window.page.locator("session-list a.row .tile.live").click()
         await window.sees("The first half,")
         await window.sees("m-large", "session-list")
+        await window.sees("m-large", "header.top")
         assert await window.page.get_by_text("and the rest.").count() == 0
         model.gate.set()
         await window.sees("The first half, and the rest.")
