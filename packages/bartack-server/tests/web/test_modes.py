@@ -11,6 +11,8 @@ from bartack import Agent, MemoryStore, ScriptedModel, ToolCall, assistant
 from bartack.queues import StoreQueue
 from bartack.tools import LocalRuntime, file_tools
 from bartack_server.web import app
+from bartack_server.web.access import TokenAccess
+from tests.web.browser import needs_browser, windows
 from tests.web.serving import Client, is_entry, served
 
 WRITE = assistant(ToolCall("w", "write_file", {"path": "a.txt", "text": "1"}))
@@ -93,3 +95,33 @@ async def test_a_deleted_session_leaves_no_mode_behind(tmp_path: Path) -> None:
         await client.send("DELETE", "/api/sessions/s")
         await client.post("/sessions", id="s")
         assert (await client.get("/sessions/s"))["mode"] == "ask"
+
+
+@needs_browser
+@pytest.mark.xdist_group("browser")
+async def test_the_page_shows_and_switches_the_mode(tmp_path: Path) -> None:
+    script = [WRITE, "Wrote it.", RUN, "It was refused."]
+    agent = Agent(ScriptedModel(script), tools=file_tools(), runtime=LocalRuntime(tmp_path, sandbox="off"))
+    application = app(agent, store=MemoryStore(), models=["anthropic:claude-sonnet-4-6", "ollama:qwen3"])
+    assert isinstance(application.access, TokenAccess)
+    async with served(application) as client, windows(viewport={"width": 1440, "height": 900}) as (window,):
+        page = window.page
+        await window.sign_in(client.url, application.access.code)
+        await window.has(3, ".top [role=radio]")
+        assert await page.get_by_role("radio").all_inner_texts() == ["Ask", "Plan", "Edit"]
+        await page.get_by_role("radio", name="Edit").click()
+        await window.send("write it")
+        await window.answered("Wrote it.")
+        assert "edit mode" in await page.locator("tool-card").inner_text()
+        await page.locator("message-composer").get_by_role("button", name="Mode Edit").click()
+        await page.get_by_role("button", name="Plan").click()
+        await page.locator(".top [aria-checked=true]", has_text="Plan").wait_for()
+        await window.send("run it")
+        await window.answered("It was refused.")
+        assert "Refused" in await page.locator("tool-card").last.inner_text()
+
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await page.locator("message-composer").get_by_role("button", name="Model scripted").click()
+        offered = await page.locator(".pop .opt").all_inner_texts()
+        assert [text for text in offered if "$" in text or "free" in text] == offered[1:], "prices"
+        assert window.problems == []

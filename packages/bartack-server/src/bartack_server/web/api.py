@@ -20,6 +20,8 @@ from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
 from bartack.app.usage import context_tokens
 from bartack.display.branch_reader import turn_start
+from bartack.models.prices import Prices, model_info
+from bartack.models.vendors import VENDORS
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, Conflict, ErrorCode, NotFound, PartValidationError, ToolError
 from bartack.nouns.json_values import json_text
@@ -58,6 +60,7 @@ from bartack_transcripts.formats import FORMATS
 
 __all__ = ["ENDPOINTS"]
 
+_FREE = ("local", "ollama")  # providers whose models run on machines of the user
 _MAX_HITS = 10_000  # the limit of a search, which has no further pages
 _SHOWN_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # a browser may show these; others are downloads
 _VIEWS: Mapping[str, Callable[[Iterable[Entry]], dict[str, Any]]] = {
@@ -118,7 +121,16 @@ async def _models(call: Call) -> Any:
     """The models to choose from, that of the agent first."""
     info = await call.service.model_info(_agent(call))
     names = dict.fromkeys([f"{info.provider}:{info.model_id}", *await call.service.offered_models()])
-    return _offset_page(call, [{"name": name} for name in names])
+    return _offset_page(call, await asyncio.to_thread(list, map(_model_json, names)))
+
+
+def _model_json(name: str) -> dict[str, Any]:
+    """A model, with its list prices if they are known; 0 for one of this machine."""
+    provider, _, model_id = name.partition(":")
+    vendor = VENDORS.get(provider)
+    info = model_info(provider, model_id, prices=provider if vendor is None else vendor.prices)
+    prices = Prices(input=0.0, output=0.0) if provider in _FREE else info.prices
+    return {"name": name, "contextWindow": info.context_window, "prices": None if prices is None else dump(prices)}
 
 
 # -- sessions
