@@ -52,9 +52,16 @@ from bartack.session.context import (
     TrimNote,
     summary_messages,
 )
-from bartack.session.context.summary_prompt import SUMMARY_INSTRUCTIONS, transcript
-from bartack.session.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
-from bartack.session.context.window import branch_message, summary_message
+from bartack.session.context.manager import SUMMARY_INSTRUCTIONS, transcript
+from bartack.session.context.window import (
+    FILE_TOKENS,
+    IMAGE_TOKENS,
+    branch_message,
+    message_tokens,
+    summary_message,
+    text_tokens,
+    tool_tokens,
+)
 from bartack.views import feed
 from tests.formats.history_check import check_history
 from tests.sample_session import chain

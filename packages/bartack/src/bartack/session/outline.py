@@ -51,11 +51,12 @@ __all__ = [
     "outlines_of",
 ]
 
-UNREADABLE = "bartack.unreadable"  # the name of the `Custom` fact in place of an entry that cannot be read
-REPAIRED = "bartack.repaired"  # and of the one with which a repair accepts what is lost
-REQUEST = "bartack.request"  # and of the one with the set-up of a model request (bartack.agent.sent_request)
-SCHEDULED = "bartack.scheduled"  # and of the one with a message that a worker delivers later
-SOURCE = "bartack.source"  # and of the one with a record of another program (bartack_transcripts.entries)
+# The names of our own `Custom` facts.
+UNREADABLE = "bartack.unreadable"  # stands in place of an entry that cannot be read
+REPAIRED = "bartack.repaired"  # a repair accepts what is lost
+REQUEST = "bartack.request"  # the set-up of a model request (bartack.agent.sent_request)
+SCHEDULED = "bartack.scheduled"  # a message that a worker delivers later
+SOURCE = "bartack.source"  # a record of another program (bartack_transcripts.entries)
 
 
 def delivery_id(scheduled_id: str) -> str:

@@ -127,6 +127,11 @@ class Entries(Sequence[Entry]):
             self._decoded[position] = entry
         return entry
 
+    def naming(self, *words: str) -> list[Entry]:
+        """The entries whose stored text contains one of these words; the others are not decoded."""
+        wanted = [word.encode() for word in words]
+        return [self[at] for at, text in enumerate(self.texts) if any(word in text for word in wanted)]
+
     def __eq__(self, sequence: object) -> bool:
         if not isinstance(sequence, Sequence):
             return NotImplemented

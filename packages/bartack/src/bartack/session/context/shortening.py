@@ -22,8 +22,8 @@ from bartack.nouns.parts import (
 __all__ = ["for_model", "shorten_output", "shorten_text", "truncate"]
 
 _MAX_CHARS = 2_000  # truncating a longer tool output saves more than half of it
-_HEAD_CHARS = 700  # the beginning identifies a file or command,
-_TAIL_CHARS = 300  # and the end usually has its outcome
+_HEAD_CHARS = 700  # the beginning identifies a file or command
+_TAIL_CHARS = 300  # the end usually has the outcome
 _REMOVED = "[This output was removed from the conversation.]"
 
 
