@@ -228,6 +228,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
         body["stream_options"] = options
     limits = [_take_number(body, name) for name in ("max_completion_tokens", "max_tokens")]
     seed = capabilities_of(provider).seed
+    parallel = body.pop("parallel_tool_calls") if isinstance(body.get("parallel_tool_calls"), bool) else None
     return ModelConfig(
         model,
         temperature=_take_number(body, "temperature"),
@@ -236,7 +237,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
         stop_sequences=_take_stop(body),
         seed=None if seed is None else _take_number(body, seed),
         tool_choice=_take_tool_choice(body),
-        parallel_tool_calls=_take_flag(body, "parallel_tool_calls"),
+        parallel_tool_calls=parallel,
         thinking=_take_thinking(body, provider),
         output_schema=_take_schema(body, provider),
         extra=labelled(NAME, body),
@@ -246,10 +247,6 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
 def _take_number(body: Json, name: str) -> Any:
     value = body.pop(name, None)
     return None if value is None else number_at(value, f"$.{name}")
-
-
-def _take_flag(body: Json, name: str) -> bool | None:
-    return body.pop(name) if isinstance(body.get(name), bool) else None
 
 
 def _take_stop(body: Json) -> tuple[str, ...] | None:
