@@ -77,7 +77,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     ),
     "peers": Experiment("compare with other libraries, each with an environment in .venv-peers", ["bench.peers"]),
     "chat-pictures": Experiment(
-        "record `bartack chat` in a terminal, with a scripted model (needs tmux)", ["lab.record_walk", "lab.draw_chat"]
+        "record `bartack chat` in a terminal, with a scripted model (needs tmux)", ["lab.draw_chat"]
     ),
     "web-pictures": Experiment("take the screenshots of the web page (needs chromium)", ["lab.draw_web"]),
     "trace": Experiment("draw the spans of a run that is killed and resumed", ["lab.draw_trace"]),

@@ -26,7 +26,7 @@ from tests.telemetry.story import SESSION, run_story
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "trace.svg"
 WIDTH, LEFT, RIGHT, ROW, BAR, TOP = 860, 250, 96, 21, 13, 74
 INK, PALE, RED = "#1f2328", "#57606a", "#c9372c"
-COLOURS = {  # by the first word of a name
+COLOURS = {  # first word of a name -> colour
     "invoke_agent": "#5b6cc9",
     "chat": "#0f8a6a",
     "execute_tool": "#b7791f",

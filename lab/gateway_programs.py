@@ -255,12 +255,12 @@ async def prove(program: str, workshop: Workshop) -> list[str]:
         async with served(app, tap) as url:
             await workshop.play(program, url, key)
         actual = [normalised(exchange.request) for exchange in tap.exchanges if is_main(exchange)]
-        found = [f"{program} on {format}: {line}" for line in differences(expected, actual)]
+        faults = [f"{program} on {format}: {line}" for line in differences(expected, actual)]
         if format == own_format and not _passed(tap.exchanges, [_exchange(row) for row in model.exchanges]):
-            found.append(f"{program}: the bytes are not the same on both sides of the gateway")
-        found += [f"{program} on {format}: {line}" for line in _foreign_signatures(model)]
-        print(f"{'FAIL' if found else 'ok  '} {program} on {format}", flush=True)
-        problems += found
+            faults.append(f"{program}: the bytes are not the same on both sides of the gateway")
+        faults += [f"{program} on {format}: {line}" for line in _foreign_signatures(model)]
+        print(f"{'FAIL' if faults else 'ok  '} {program} on {format}", flush=True)
+        problems += faults
     return problems
 
 

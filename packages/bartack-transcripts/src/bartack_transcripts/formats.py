@@ -43,7 +43,7 @@ from bartack_transcripts.cline import (
 from bartack_transcripts.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
 from bartack_transcripts.copilot import looks_like_copilot, read_copilot
 from bartack_transcripts.cursor import looks_like_cursor, read_cursor
-from bartack_transcripts.entries import SOURCE, entries_of, record_of, source_files, source_records
+from bartack_transcripts.entries import SOURCE, entries_of, source_files, source_records
 from bartack_transcripts.gemini import GEMINI_WRITER, looks_like_gemini, outer_of, read_gemini
 from bartack_transcripts.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
 from bartack_transcripts.llm import LLM_TABLES, looks_like_llm, read_llm
@@ -88,7 +88,6 @@ __all__ = [
     "exported",
     "origin_id",
     "recognised_format",
-    "record_of",
     "session_ids",
     "source_files",
     "source_records",

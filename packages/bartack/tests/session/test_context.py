@@ -191,6 +191,15 @@ def test_a_removed_output_is_not_sent() -> None:
     assert "secret" not in repr(context.messages)
 
 
+def test_only_the_removed_one_of_several_outputs_is_replaced() -> None:
+    removed = ToolResult("a", "old", compacted_at=datetime(2026, 1, 1, tzinfo=UTC))
+    (_, message) = build(calls("a", "b"), tool_message(removed, ToolResult("b", "new"))).messages
+    assert [part.content for part in message.tool_results] == [
+        "[This output was removed from the conversation.]",
+        "new",
+    ]
+
+
 def test_the_full_text_of_a_truncated_output_is_not_sent() -> None:
     full_output = FileRef("out.txt", data=b"all of it", metadata={"full_output": True})
     assert contents(build(calls("c"), result("c", (Text("a part"), FileRef("a.txt"), full_output)))) == [
@@ -350,6 +359,8 @@ def test_a_text_is_a_quarter_of_its_bytes() -> None:
         (assistant(ToolCall("c", "aa", {}, executed_by="provider", result=ToolResult("c", "four"))), 10),
         (result("c", "four"), 9),
         (result("c", {}), 9),
+        (result("c", {"a": "\ud800"}), 11),
+        (assistant(ToolCall("c", "aa", {"a": "日"})), 12),
         (result("c", (Text("four"), Text("five"))), 10),
     ],
 )

@@ -78,15 +78,15 @@ def session_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
         yield safe_line(info.id), title, str(info.entries), updated, str(tokens), cost
 
 
-def _listed_rows(infos: Sequence[SessionInfo], directories: Sequence[str]) -> Iterator[Row]:
+def _terminal_rows(infos: Sequence[SessionInfo], directories: Sequence[str]) -> Iterator[Row]:
     """A row of _LISTED for each session: with the shortest id that is enough to name it."""
     shorts = short_ids([info.id for info in infos])
     for short, directory, row in zip(shorts, directories, session_rows(infos), strict=True):
         _, title, entries, updated, _, cost = row
-        yield safe_line(short), title, entries, updated, safe_line(_shortened(home_path(directory))), cost
+        yield safe_line(short), title, entries, updated, safe_line(_shorten(home_path(directory))), cost
 
 
-def _shortened(directory: str) -> str:
+def _shorten(directory: str) -> str:
     """The end of a long path, which is its most specific part."""
     return directory if len(directory) <= _DIRECTORY else f"...{directory[3 - _DIRECTORY :]}"
 
@@ -122,7 +122,7 @@ def list_sessions(
         print_json({"items": list(map(dump, page.items)), "cursor": page.cursor})
         return
     if directories:
-        print_table(_LISTED, _listed_rows(page.items, directories))
+        print_table(_LISTED, _terminal_rows(page.items, directories))
     else:
         print_table(SESSIONS, session_rows(page.items))
     if not page.items:
@@ -480,6 +480,7 @@ def purge(
     Stored entries never change, so the session is rewritten under a new id without the redacted content, and the old
     one is removed. This cannot be undone. With --verify, the exit status is 1 if a file of the store still contains the
     text, which may also be in another session, or a file of the chat: its history of prompts, a checkpoint or an image.
+    The compressed records of other imported sessions are not searched.
     """
     path = configured_store(store).path
     if verify is not None and (path is None or not verify):

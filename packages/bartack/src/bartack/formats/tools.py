@@ -123,7 +123,7 @@ class HostedRow(NamedTuple):
 
     write: Callable[[Any], Json]
     options: frozenset[str] = frozenset()
-    models: re.Pattern[str] | None = None  # which models have the tool; None: all, as far as is known
+    models: re.Pattern[str] | None = None  # the models that have the tool; None: all, as far as is known
 
 
 def hosted_row(declaration: Json, *options: str, models: str | None = None, **fields: str) -> HostedRow:

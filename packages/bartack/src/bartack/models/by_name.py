@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from bartack.environment import Environment
 from bartack.models.auth import AwsSignature, Credentials, GoogleToken, HeaderKey, NoCredentials
-from bartack.models.call_limit import CallLimit
 from bartack.models.client import ProviderClient, Timeouts
 from bartack.models.local import LocalModel
 from bartack.models.model import updated_config
-from bartack.models.provider import ErrorMapper, ProviderModel
+from bartack.models.provider import CallLimit, ErrorMapper, ProviderModel
 from bartack.models.vendors import AWS_REGION, VENDORS, Vendor, is_vendor, vendor_named
 from bartack.models.weights import known_models
 from bartack.nouns.config import CacheConfig, ModelConfig

@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal
 
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.errors import ConfigError, PartValidationError
-from bartack.nouns.noun import Noun
+from bartack.nouns.noun import Noun, wrong_types
 from bartack.nouns.parts import Continuation, ToolCall
 from bartack.nouns.tables import AgentStatus
-from bartack.nouns.type_check import wrong_types
 
 __all__ = [
     "AgentConfig",

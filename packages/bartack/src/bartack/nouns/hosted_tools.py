@@ -17,8 +17,8 @@ from msgspec.structs import fields
 
 from bartack.nouns.config import HostedTool, ToolSpec
 from bartack.nouns.errors import ConfigError, PartValidationError
+from bartack.nouns.noun import wrong_types
 from bartack.nouns.parts import Continuation
-from bartack.nouns.type_check import wrong_types
 
 __all__ = [
     "HOSTED_TOOLS",

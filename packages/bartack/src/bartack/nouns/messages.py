@@ -44,6 +44,8 @@ ROLE_PARTS: dict[Role, tuple[type[Part], ...]] = {
 }
 
 _WITH_CALL_ID = (ToolCall, ToolResult)
+# For most messages, their classes alone show that the parts are allowed.
+_PLAIN_PARTS = {role: frozenset(allowed) - {*_WITH_CALL_ID} for role, allowed in ROLE_PARTS.items()}
 
 _ROLE_RULES: dict[Role, str] = {
     "system": "000-3.2.9",
@@ -165,8 +167,11 @@ class Message(Noun, frozen=True):
             raise PartValidationError(
                 f"parts must be a tuple, got {type(self.parts).__name__}", path="$.parts", rule="000-3.1.1"
             )
+        plain = _PLAIN_PARTS[self.role]
         call_ids = set()
         for index, part in enumerate(self.parts):
+            if type(part) in plain:
+                continue
             if not isinstance(part, allowed):
                 kind = getattr(part, "kind", type(part).__name__)
                 may = ", ".join(part_type.kind for part_type in allowed)

@@ -34,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bartack.nouns.errors import ErrorCode, StoreError
-from bartack.queues.job import MAX_DEATHS, MAX_STARTS, Job, Limit, Outcome, QueueStatus, RunningJob, WorkerInfo
+from bartack.queues.run_queue import MAX_DEATHS, MAX_STARTS, Job, Limit, Outcome, QueueStatus, RunningJob, WorkerInfo
 
 __all__ = [
     "JobClaimed",
@@ -464,7 +464,7 @@ class QueueState:
         while self._heads and next_job is None:
             head = self._heads[0]
             if begun_only and head.is_new:
-                break  # and so are those behind it
+                break  # all heads behind it are new, too
             lane = head.lane
             if lane not in self._lanes or self._lanes[lane][0] != head.key:
                 heappop(self._heads)

@@ -94,7 +94,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
 def _add_schema(body: Json, config: ModelConfig, losses: Losses) -> None:
     model = claude(config.model_id)
     schema = claude_schema(config.output_schema or {}) if model.family else config.output_schema
-    if schema is None or not model.takes_schema:  # which other families take one is not verified
+    if schema is None or not model.takes_schema:  # for other families than Claude, this is not verified
         why = "not supported by this model" if schema is not None else "it has free keys, recursion or tuples"
         losses.add("config.outputSchema", "output schema", why)
         return

@@ -263,7 +263,7 @@ class _Answer:
 
     def __init__(self, losses: Losses) -> None:
         self.items: list[Item] = []
-        self.paths: list[str] = []  # of the first part of each item
+        self.paths: list[str] = []  # the path of the first part of each item
         self._losses = losses
         self.repeated: list[Item] = []  # items that came with the id of another one
         self._entries: dict[tuple[int, int], Item] = {}  # keys: the position of the item, and of the text in it

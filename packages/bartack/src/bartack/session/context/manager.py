@@ -204,7 +204,8 @@ def _to_summarise(removed: list[ContextItem], summary: Message | None, limits: W
     earlier = () if summary is None else (summary,)
     window = Window(WindowLimits(limits.budget, 0, sum(map(message_tokens, earlier)), summary is not None))
     for item in removed:
-        message = item.message if item.short is None else item.short[0]
+        short = item.shortened()
+        message = item.message if short is None else short[0]
         if limits.budget is not None and message_tokens(message) > limits.budget // 4:
             message = shorten_text(message)
         window.add(ContextItem(item.entry_id, item.seq, message, None, is_summary=item.is_summary))

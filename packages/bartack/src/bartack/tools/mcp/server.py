@@ -23,9 +23,16 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart
 from bartack.tools.definition import MAX_OUTPUT_CHARS, ToolDefinition
-from bartack.tools.mcp.config import SESSION_EXPIRED, ServerConfig, ServerFailure, StdioServer, tool_prefix
-from bartack.tools.mcp.known_tools import KnownTools
-from bartack.tools.mcp.text import plain_text, visible_prose
+from bartack.tools.mcp.config import (
+    SESSION_EXPIRED,
+    ServerConfig,
+    ServerFailure,
+    StdioServer,
+    plain_text,
+    tool_prefix,
+    visible_prose,
+)
+from bartack.tools.mcp.saved_files import KnownTools
 from bartack.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
@@ -244,11 +251,11 @@ class McpServer:
 
     def _new_transport(self, on_end: Callable[[], None]) -> "Transport":
         if isinstance(self.config, StdioServer):
-            from bartack.tools.mcp.process import ServerProcess  # noqa: PLC0415 - as above
+            from bartack.tools.mcp.transports import ServerProcess  # noqa: PLC0415 - as above
 
             return ServerProcess(self.config, on_end)
-        from bartack.tools.mcp.http import HttpTransport  # noqa: PLC0415
         from bartack.tools.mcp.oauth import auth_for, default_tokens_path  # noqa: PLC0415
+        from bartack.tools.mcp.transports import HttpTransport  # noqa: PLC0415
 
         auth = auth_for(self.config, self._auth, self._tokens or default_tokens_path())
         return HttpTransport(self.config, auth, on_end)
@@ -279,7 +286,7 @@ class McpServer:
         if connection.client.server_capabilities.tools is not None:
             cursor: str | None = None
             for _ in range(_MAX_PAGES):
-                page = await self._requested(connection, connection.client.list_tools(cursor=cursor))
+                page = await self._request(connection, connection.client.list_tools(cursor=cursor))
                 tools += page.tools
                 cursor = page.next_cursor
                 if cursor is None or len(tools) > MAX_TOOLS:
@@ -294,7 +301,7 @@ class McpServer:
             max_output_chars=self._max_output_chars,
         )
 
-    async def _requested(self, connection: "Connection", request: Awaitable[T]) -> T:
+    async def _request(self, connection: "Connection", request: Awaitable[T]) -> T:
         """The answer to a request; `ServerFailure` if the connection failed, `ToolError` if the server refused."""
         from mcp import MCPError  # noqa: PLC0415 - as above
         from pydantic import ValidationError  # noqa: PLC0415 - the SDK brings it
@@ -304,7 +311,7 @@ class McpServer:
         except MCPError as error:
             if connection.failure is not None or error.code == _CLOSED:
                 raise ServerFailure(connection.failure or "the connection was closed") from None
-            raise ToolError(connection.redacted(f"MCP server {self.name!r}: {error.error.message}")) from None
+            raise ToolError(connection.without_secrets(f"MCP server {self.name!r}: {error.error.message}")) from None
         except ValidationError:
             raise ToolError(f"MCP server {self.name!r} sent an invalid answer.") from None
         except (OSError, RuntimeError) as error:
@@ -357,11 +364,11 @@ class McpServer:
                 raise ToolError(text, code=ErrorCode.TOOL_NOT_RUN)
             self._is_stale = self._is_stale or self._known.get(tool) not in (None, digest)  # no longer a change
             await asyncio.to_thread(self._known.record, tool, digest)
-            result = await self._timed(connection, tool, arguments, context)
+            result = await self._call_with_timeout(connection, tool, arguments, context)
         result = offered.checked(result, tool)
         return output_of(result, {"mcp": {"server": self.name, "tool": tool, "digest": digest}})
 
-    async def _timed(
+    async def _call_with_timeout(
         self, connection: "Connection", tool: str, arguments: dict[str, Any], context: ToolContext
     ) -> "types.CallToolResult":
         """The result of a call. The limit counts from the last progress, and not while a person is asked."""
@@ -384,7 +391,7 @@ class McpServer:
         try:
             async with running.scope:
                 call = connection.client.call_tool(tool, arguments, progress_callback=on_progress)
-                return await self._requested(connection, call)
+                return await self._request(connection, call)
         except TimeoutError:
             self._is_suspect = True
             text = f"MCP server {self.name!r} did not answer within {self._timeout_s:g} s."
@@ -422,7 +429,7 @@ class McpServer:
             for attribute, list_page in pages:
                 cursor: str | None = None
                 for _ in range(_MAX_PAGES):
-                    page = await self._limited(connection, list_page(cursor=cursor))
+                    page = await self._request_with_timeout(connection, list_page(cursor=cursor))
                     resources += [_plain(resource) for resource in getattr(page, attribute)]
                     cursor = page.next_cursor
                     if cursor is None:
@@ -434,7 +441,9 @@ class McpServer:
         from bartack.tools.mcp.content import resource_parts  # noqa: PLC0415 - as above
 
         async with self._using() as connection:
-            return resource_parts((await self._limited(connection, connection.client.read_resource(uri))).contents)
+            return resource_parts(
+                (await self._request_with_timeout(connection, connection.client.read_resource(uri))).contents
+            )
 
     async def list_prompts(self) -> list[dict[str, Any]]:
         """The prompts with their arguments, as JSON; `ToolError` if the server cannot list them."""
@@ -444,7 +453,7 @@ class McpServer:
             if client.server_capabilities.prompts is None:
                 return prompts
             for _ in range(_MAX_PAGES):
-                page = await self._limited(connection, client.list_prompts(cursor=cursor))
+                page = await self._request_with_timeout(connection, client.list_prompts(cursor=cursor))
                 prompts += [_plain(prompt) for prompt in page.prompts]
                 cursor = page.next_cursor
                 if cursor is None:
@@ -456,13 +465,13 @@ class McpServer:
         from bartack.tools.mcp.content import prompt_messages  # noqa: PLC0415 - as above
 
         async with self._using() as connection:
-            prompt = await self._limited(connection, connection.client.get_prompt(name, arguments))
+            prompt = await self._request_with_timeout(connection, connection.client.get_prompt(name, arguments))
             return prompt_messages(prompt.messages)
 
-    async def _limited(self, connection: "Connection", request: Awaitable[T]) -> T:
+    async def _request_with_timeout(self, connection: "Connection", request: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._requested(connection, request)
+                return await self._request(connection, request)
         except TimeoutError:
             self._is_suspect = True
             text = f"MCP server {self.name!r} did not answer within {self._timeout_s:g} s."
@@ -471,7 +480,7 @@ class McpServer:
     @cached_property
     def _reading_tools(self) -> tuple[ToolDefinition, ...]:
         """Tools for resources and prompts, if they are enabled."""
-        from bartack.tools.mcp.reading_tools import prompt_tools, resource_tools  # noqa: PLC0415 - a cycle otherwise
+        from bartack.tools.mcp.content import prompt_tools, resource_tools  # noqa: PLC0415 - a cycle otherwise
 
         needs_approval = not self.config.trust_hints
         resources = resource_tools(self, self._prefix, needs_approval) if self.config.resources else ()

@@ -1,13 +1,14 @@
-"""A server as a process: its standard streams as a transport for the SDK.
+"""The ways to a server, as transports for the SDK: the standard streams of a process, and streamable HTTP.
 
-The SDK's own transport keeps a line of any length and waits for its process without a supervisor. This one limits what
-a server can send, and leaves no process behind, even if this one is killed (see `supervisor`).
+The SDK's own transport for a process keeps a line of any length and waits for its process without a supervisor. This
+one limits what a server can send, and leaves no process behind, even if this one is killed (see `supervisor`).
 """
 
 import asyncio
 import os
 import shutil
 import sys
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -15,17 +16,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 from mcp.types.jsonrpc import JSONRPCNotification
 
-from bartack.tools.mcp.config import ServerFailure, StdioServer, expanded, secrets_in
+from bartack.tools.mcp.config import (
+    NEEDS_SIGN_IN,
+    SESSION_EXPIRED,
+    HttpServer,
+    ServerFailure,
+    StdioServer,
+    expand_variables,
+    secrets_in,
+)
 from bartack.tools.shell import safe_environment
+
+__all__ = ["HttpTransport", "ServerProcess"]
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # a private name for a pair of streams
 
-__all__ = ["ServerProcess"]
 
 MAX_MESSAGE_BYTES = 16_000_000  # one line; an image of 10 MB in base64 fits
 _MAX_GARBAGE = 100  # lines that are not messages; some servers print a banner
@@ -43,7 +55,7 @@ class ServerProcess:
 
     def __init__(self, config: StdioServer, on_end: Callable[[], None]) -> None:
         """`on_end` is called when the server has closed its output."""
-        self._variables = {name: expanded(value) for name, value in config.env.items()}
+        self._variables = {name: expand_variables(value) for name, value in config.env.items()}
         self.secrets = {**self._variables, **secrets_in([*config.env.values(), *config.args])}
         self._config = config
         self._on_end = on_end
@@ -84,7 +96,7 @@ class ServerProcess:
         if not hasattr(os, "killpg"):
             raise ServerFailure("MCP servers started as processes require a POSIX system.")
         environment = {**safe_environment(os.environ), **self._variables}
-        words = [expanded(word) for word in (config.command, *config.args)]
+        words = [expand_variables(word) for word in (config.command, *config.args)]
         directory = _directory(config)
         words[0] = _executable(words[0], directory, environment)
         control, self._control = os.pipe()
@@ -108,15 +120,15 @@ class ServerProcess:
         if self._is_responsive and self.failure is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EXIT_S):
-                    await _exited(process)
+                    await _wait_for_exit(process)
         os.close(self._control)
         with suppress(TimeoutError):
             async with asyncio.timeout(_KILL_S):
-                await _exited(process)
+                await _wait_for_exit(process)
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
-            await _exited(process)
+            await _wait_for_exit(process)
         transport = getattr(process, "_transport", None)  # otherwise open while a descendant holds a pipe
         if transport is not None:
             transport.close()
@@ -169,7 +181,7 @@ class ServerProcess:
     async def _exit_reason(self, process: asyncio.subprocess.Process) -> str:
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_S):
-                await _exited(process)
+                await _wait_for_exit(process)
         code = process.returncode
         return "it closed its output" if code is None else f"it exited with code {code}"
 
@@ -193,7 +205,7 @@ class ServerProcess:
 
 
 def _directory(config: StdioServer) -> Path | None:
-    return None if config.cwd is None else Path(expanded(config.cwd)).expanduser()
+    return None if config.cwd is None else Path(expand_variables(config.cwd)).expanduser()
 
 
 def _executable(command: str, directory: Path | None, environment: Mapping[str, str]) -> str:
@@ -209,7 +221,7 @@ def _executable(command: str, directory: Path | None, environment: Mapping[str, 
     return executable
 
 
-async def _exited(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     """Wait for the process alone: `wait` also waits until its pipes are closed, which a descendant may hold."""
     while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for this alone
         await asyncio.sleep(0.01)
@@ -221,3 +233,110 @@ def _message(line: bytes) -> SessionMessage | None:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
         return None
+
+
+# -- a server at a URL
+#
+# Streamable HTTP, with headers, sign-in and a limit on bodies.
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams  # a private name for a pair of streams
+
+
+# The limit of an answer that is not a stream. The SDK limits each event of a stream itself.
+_MAX_BODY_BYTES = 16_000_000
+_PIECE_BYTES = 65_536
+"""How much is unpacked at once."""
+_SESSION_HEADER = "mcp-session-id"
+_TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # a server may hold a stream open without sending anything
+
+
+class HttpTransport:
+    """The connection to one URL. `transport` is entered once."""
+
+    stderr = ""
+    failure: str | None = None
+
+    def __init__(self, config: HttpServer, auth: httpx2.Auth | None, on_end: Callable[[], None]) -> None:
+        """`on_end` is called when the transport has ended."""
+        self._headers = {name: expand_variables(value) for name, value in config.headers.items()}
+        self.secrets = {**self._headers, **secrets_in([*config.headers.values(), config.url])}
+        self._url = expand_variables(config.url)
+        self._auth = auth
+        self._on_end = on_end
+
+    @asynccontextmanager
+    async def transport(self) -> AsyncIterator["TransportStreams"]:
+        """The streams of messages, until the context is left."""
+        client = httpx2.AsyncClient(
+            headers={"Accept-Encoding": "gzip", **self._headers},
+            timeout=_TIMEOUT,
+            auth=self._auth,
+            event_hooks={"response": [self._check]},
+        )
+        try:
+            async with client, streamable_http_client(self._url, http_client=client) as streams:
+                yield streams
+        finally:
+            self._on_end()
+
+    async def _check(self, response: httpx2.Response) -> None:
+        """Refuse an answer that asks for credentials if there are none, and limit the size of any other."""
+        if response.status_code == 401 and self._auth is None:
+            raise ServerFailure(NEEDS_SIGN_IN)
+        if response.status_code == 404 and _SESSION_HEADER in response.request.headers:
+            self.failure = SESSION_EXPIRED
+            self._on_end()
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _unpack(response, response.stream)
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        if not is_stream and isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _LimitedBody(response.stream)
+
+
+def _unpack(response: httpx2.Response, body: httpx2.AsyncByteStream) -> httpx2.AsyncByteStream:
+    """The body without its compression. The client would unpack each piece as a whole, so that a few kilobytes could
+    become gigabytes before anything is counted; this way, limits apply to what was unpacked."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("identity", ""):
+        return body
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ServerFailure(f"it sent an answer in an encoding that was not requested ({encoding!r})")
+    del response.headers["content-encoding"]
+    return _UnpackedBody(body)
+
+
+class _UnpackedBody(httpx2.AsyncByteStream):
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib
+        try:
+            async for packed in self._body:
+                while packed and not unpacker.eof:
+                    yield unpacker.decompress(packed, _PIECE_BYTES)
+                    packed = unpacker.unconsumed_tail
+        except zlib.error:
+            raise ServerFailure("it sent an answer that cannot be unpacked") from None
+        if not unpacker.eof:
+            raise ServerFailure("it sent an answer whose compressed data is cut off")
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _LimitedBody(httpx2.AsyncByteStream):
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        remaining = _MAX_BODY_BYTES
+        async for data in self._body:
+            remaining -= len(data)
+            if remaining < 0:
+                raise ServerFailure(f"it sent an answer of more than {_MAX_BODY_BYTES:,} bytes")
+            yield data
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
