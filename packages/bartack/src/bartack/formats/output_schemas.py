@@ -45,7 +45,8 @@ def closed(schema: Json) -> Json:
 def is_closed(schema: Json) -> bool:
     """Whether every provider that enforces schemas can enforce this one: no free keys, no recursion, no tuples."""
     shapes = _shapes(schema)
-    is_free = any(_is_object(shape) and shape.get("additionalProperties") is not False for shape in shapes)
+    objects = [shape for shape in shapes if shape.get("type") == "object" or "properties" in shape]
+    is_free = any(shape.get("additionalProperties") is not False for shape in objects)
     return not is_free and not any("prefixItems" in shape for shape in shapes) and not _is_recursive(schema)
 
 
@@ -140,10 +141,6 @@ def _shapes(schema: Json) -> list[Json]:
 
     _changed(schema, note)
     return shapes
-
-
-def _is_object(shape: Json) -> bool:
-    return shape.get("type") == "object" or "properties" in shape
 
 
 def _is_recursive(schema: Json) -> bool:
