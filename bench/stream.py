@@ -30,8 +30,7 @@ from bartack.formats import decoder
 from bartack.formats.framing import Frame, ServerSentEvents
 from bartack.nouns.messages import Message, user
 from bartack.stream.assembler import MessageAssembler
-from bartack.stream.contract import Contract
-from bartack.stream.stamping import DeltaStamper
+from bartack.stream.contract import Contract, DeltaStamper
 from bench._measuring import best_cpu_us, server_process
 from bench._streams import CONTENTS, FORMATS, stream
 

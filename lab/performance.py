@@ -49,6 +49,16 @@ RATIOS: Mapping[str, Sequence[Ratio]] = {
         Ratio("JSONL: opening 100,000 entries / decoding them", r"JsonlStore[^;]*; ratio (\S+)", "≤ 2"),
         Ratio("PostgreSQL: an append / a plain INSERT", r"per plain INSERT,\s+ratio (\S+)", "≤ 2"),
     ),
+    "page": (
+        Ratio(
+            "an answer on the page in a session of 2,000 messages / in an empty one: browser",
+            r"^browser .* (\S+)$",
+            "≤ 1.5",
+        ),
+        Ratio("… server", r"^server .* (\S+)$", "≤ 1.5"),
+        Ratio("… opening the session", r"^opening .* (\S+)$", "≤ 1.5"),
+        Ratio("bytes that the page gets of an answer / its text and markup", r"text and markup +(\S+)", "≤ 1.5"),
+    ),
     "start_up": (
         Ratio("`import bartack` / `import msgspec`", r"bartack / msgspec\s+(\S+)", "≤ 3"),
         Ratio("`bartack --help` / `import rich`", r"--help / rich\s+(\S+)", "≤ 3"),

@@ -336,7 +336,7 @@ async def _chat(
                 await _prompt_loop(conversation, keyboard, pastes)
     if conversation.session_id is not None:
         arguments = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
-        conversation.note(f"Continue this session with: bartack chat{arguments}", soft_wrap=True)
+        conversation.note(f"Continue with: bartack chat{arguments}", soft_wrap=True)
 
 
 async def _new_conversation(

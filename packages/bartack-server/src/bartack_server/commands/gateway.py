@@ -26,9 +26,9 @@ from bartack.models.model import StreamingModel
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
-from bartack_server.answer_drafts import drafts_folder
 from bartack_server.gateway.app import GatewayApp
 from bartack_server.gateway.check import CHECKED, check_program
+from bartack_server.gateway.drafts import drafts_folder
 from bartack_server.gateway.keys import Budget, GatewayKey, add_key, all_keys, digest_of, new_secret, revoke_key
 from bartack_server.gateway.programs import PROGRAMS, settings_for, write_settings
 from bartack_server.gateway.request_log import RequestLog, log_lines

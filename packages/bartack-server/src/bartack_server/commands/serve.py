@@ -28,7 +28,6 @@ from bartack.queues import RunQueue
 from bartack.store import SessionStore
 from bartack.store.address import default_path
 from bartack.store.files import new_file
-from bartack_server.answer_drafts import drafts_folder
 from bartack_server.web.access import TokenAccess
 from bartack_server.web.app import app as web_app
 from bartack_server.web.server import Address, bound_socket
@@ -175,7 +174,6 @@ async def _serve(  # noqa: PLR0917 - called once, above
             models=models,
             drain_s=drain_s,
             queue=queue,
-            drafts=drafts_folder(setup.address),
         )
         access = application.access
         assert isinstance(access, TokenAccess)

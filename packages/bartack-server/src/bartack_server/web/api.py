@@ -4,7 +4,6 @@ Every list is an object with ``items`` and ``cursor``, which requests the next p
 are in the canonical JSON of `bartack.nouns.wire`, with redacted content removed.
 """
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from starlette.responses import Response
 from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
 from bartack.app.usage import context_tokens
-from bartack.display.branch_reader import turn_start
+from bartack.display.run_reader import turn_start
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
 from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
 from bartack.nouns.json_values import json_text
@@ -25,7 +24,7 @@ from bartack.nouns.parts import FileRef, Image, ToolResult
 from bartack.nouns.wire import dump
 from bartack.session.decisions import Decision, question_digest
 from bartack.session.run_state import RunState
-from bartack.session.title import title_in
+from bartack.session.title import TITLE, title_in
 from bartack.store import requests
 from bartack.store.foreign import find_foreign
 from bartack.store.live import Position
@@ -121,21 +120,20 @@ async def _sessions(call: Call) -> Any:
         call.limit, call.query("cursor"), call.query("query"), prefix=call.user.prefix
     )
     items = []
-    answered = await asyncio.to_thread(call.service.answered_sessions)
     for info in page.items:
         with suppress(NotFound):  # purged in the meantime
-            item = await _session_json(call, info)
-            if info.id in answered and item["state"] == "idle":
-                item |= {"state": "running", "model": answered[info.id] or item["model"]}
-            items.append(item)
+            items.append(await _session_json(call, info))
     return _page(items, page.cursor)
 
 
 async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
     service, tail = call.service, info.tail.entry_id
-    activity = {"state": await service.state_of(info.id, tail), "viewers": service.hub.viewers(info.id)}
-    source = {**_source(await service.header_of(info.id, tail)), "model": await service.model_of(info.id, tail)}
-    return {**dump(info), **activity, **source}
+    header = await service.header_of(info.id, tail)
+    state, model = await service.state_of(info.id, tail), await service.model_of(info.id, tail)
+    if state == "idle" and (answering := await service.answering(info.id, header)) is not None:
+        state, model = "running", answering
+    activity = {"state": state, "viewers": service.hub.viewers(info.id)}
+    return {**dump(info), **activity, **_source(header), "model": model}
 
 
 def _source(header: SessionHeader) -> dict[str, str | None]:
@@ -164,7 +162,7 @@ async def _create(call: Call) -> Any:
 async def _session(call: Call) -> Any:
     store, session_id = call.service.store, call.session_id
     branch = await store.load(session_id, head=call.query("head"))
-    _, state = await load_state(store, session_id)
+    state = await call.service.run_state(session_id)
     tail = await store.tail_of(session_id)
     header = await call.service.header_of(session_id, tail.entry_id)
     agent = await call.service.runs.agent_of(session_id, state) or next(iter(call.service.agents))
@@ -172,7 +170,7 @@ async def _session(call: Call) -> Any:
     foreign = await find_foreign(store, session_id)
     return {
         "id": session_id,
-        "title": title_in(branch),
+        "title": title_in(branch.naming(SessionHeader.kind, TITLE)),
         "metadata": header.metadata or {},
         "created": _time_text(branch[0]),
         "state": await call.service.state_of(session_id, tail.entry_id),

@@ -16,7 +16,7 @@ from bartack.nouns.deltas import Done, Failed, MessageDelta
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.nouns.wire import dump
 from bartack.stream.assembler import MessageAssembler
-from bartack.stream.stamping import DeltaStamper
+from bartack.stream.contract import DeltaStamper
 
 app = new_app("Decode recorded provider streams.")
 

@@ -43,6 +43,7 @@ from bartack.formats.settings import (
     budget_of,
     labelled,
     note_settings,
+    note_unsupported,
     own_extra,
     take_settings,
     with_extra,
@@ -117,8 +118,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     if config.thinking is not None:
         body["thinking"] = _thinking(config.thinking, losses)
     note_settings(config, losses)
-    if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Cohere")
+    note_unsupported(config, losses, "Cohere", "parallel_tool_calls")
     return with_extra(body, own_extra(request, _NAME, losses))
 
 

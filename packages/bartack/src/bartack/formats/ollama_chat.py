@@ -52,6 +52,7 @@ from bartack.formats.settings import (
     effort_of,
     labelled,
     note_settings,
+    note_unsupported,
     own_extra,
     take_settings,
     with_extra,
@@ -107,8 +108,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     if config.tool_choice not in (None, "auto", "none"):
         losses.add("config.toolChoice", "required tool call", "Ollama has no tool choice")
     note_settings(config, losses)
-    if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Ollama")
+    note_unsupported(config, losses, "Ollama", "parallel_tool_calls")
     return with_extra(body, own_extra(request, _NAME, losses))
 
 

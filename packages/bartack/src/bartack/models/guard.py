@@ -20,8 +20,7 @@ from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start
 from bartack.nouns.errors import BartackError, ErrorCode, StreamError, exception_text
 from bartack.nouns.requests import RequestMetadata
 from bartack.nouns.tables import AssemblyStatus
-from bartack.stream.contract import Contract, StreamLimits
-from bartack.stream.stamping import DeltaStamper
+from bartack.stream.contract import Contract, DeltaStamper, StreamLimits
 
 __all__ = ["GuardedStream", "guarded", "guarded_batches"]
 

@@ -273,6 +273,12 @@ class ProviderModel(StreamingModel):
         take_raw = exchange.take_raw if self._provider_raw else None
         return guarded_batches(exchange.batches(), call.request.metadata, self._environment, take_raw=take_raw)
 
+    async def fetch(self, call: PreparedCall) -> tuple[int, bytes]:
+        """The status and body of a response that is no answer, such as a count of tokens. Raises `ModelError`."""
+        request = await self._credentials.sign(call.http_request)
+        async with self.client.send(request) as response:
+            return response.status, b"".join([chunk async for chunk in response.chunks])
+
     def encode(self, request: ModelRequest) -> PreparedCall:
         """The call that `respond` would make. Raises if the request cannot be expressed."""
         return self.call_with(request, self._writer.write(request))

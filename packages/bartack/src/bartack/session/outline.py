@@ -21,7 +21,7 @@ generated sessions.
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from bartack.nouns.entries import (
     Custom,
@@ -91,7 +91,7 @@ class _OutlinePayload(Struct, frozen=True, rename="camel", gc=False):
     parts: tuple[_OutlinePart, ...] = ()
     run_id: str | None = None
     meta: _OutlineMeta | None = None
-    model: _Present | None = None
+    model: Raw = Raw()
     tool_call_id: str = ""
     first_kept_entry_id: str = ""
     entry_id: str = ""  # what a redaction hides
@@ -106,6 +106,12 @@ class Outline(Struct, frozen=True, rename="camel", gc=False):
     kind: str
     payload: _OutlinePayload
     run_id: str | None = None
+
+    @property
+    def model(self) -> bytes | None:
+        """The JSON text of the model that the entry names."""
+        text = bytes(self.payload.model)
+        return None if text in (b"", b"null") else text
 
     @property
     def calls(self) -> list[str]:
@@ -194,7 +200,7 @@ class Past:
                 self.inbox.pop(outline.payload.meta.request_id or "", None)
         elif kind == RunStarted.kind:
             self.run_id = self.last_run_id = outline.run_id
-            if outline.payload.model is not None:
+            if outline.model is not None:
                 self.models.append(index)
         elif kind == RunEnded.kind:
             self.run_id = self.requested = None

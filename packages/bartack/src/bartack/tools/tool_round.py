@@ -156,8 +156,8 @@ class ToolRound:
             raise WriteFailed
         try:
             await self.log.record(fact, still=still)
-        except Superseded:
-            raise
+        except (Superseded, asyncio.CancelledError):
+            raise  # a tool may cancel its own report of progress, which is nevertheless recorded
         except BaseException as error:
             self.fail(error)
             raise WriteFailed from error

@@ -30,9 +30,16 @@ export function headBefore(branch, entry) {
   return entry.parentId;
 }
 
+const drawn = new WeakMap(); // a branch, which never changes -> its items
+
 /** What a branch shows: messages, thinking, tool calls with their state, notices; each with a key. The states are the
  * server's: an entry names the calls that it changes. */
 export function items(branch) {
+  if (!drawn.has(branch)) drawn.set(branch, folded(branch));
+  return drawn.get(branch);
+}
+
+function folded(branch) {
   const shown = [];
   const calls = new Map();
   const queued = new Map();

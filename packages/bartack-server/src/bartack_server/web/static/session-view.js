@@ -17,6 +17,8 @@ const FIRST = 60; // entries that are loaded before a session is shown
 const PAGE = 200; // entries per later request
 const DRAWN = 40; // items that are drawn at the end of a session; earlier ones are drawn when they are scrolled to
 const RETRY_MS = 2000;
+const REFRESH_MS = 500;
+const SETTLED_MS = 500;
 
 class SessionView extends HTMLElement {
   #id = "";
@@ -58,6 +60,7 @@ class SessionView extends HTMLElement {
   #opening = null;
   #turn = 0; // counts calls of open(): responses to requests of an earlier one are discarded
   #ticking = null;
+  #settling = null;
 
   connectedCallback() {
     const drawer = this.#drawer = h("button", { type: "button", class: "b q ic drawer", "aria-label": "Sessions", onclick: () => this.#emit("toggle-list") }, icon("menu"), this.#asked);
@@ -146,6 +149,7 @@ class SessionView extends HTMLElement {
     this.#interrupted.hidden = true;
     this.#allowed.hidden = true;
     this.#shown.clear();
+    this.#list.classList.remove("settled");
     this.#list.replaceChildren(...(id ? [h("div", { class: "skeleton", "aria-label": "Loading" }, h("i", {}), h("i", {}), h("i", {}))] : []));
     this.#clearAnswer();
     this.#do(null);
@@ -153,6 +157,9 @@ class SessionView extends HTMLElement {
     this.#title.disabled = !id;
     forgetColours();
     this.#say("");
+    const page = id && get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: FIRST, html: 1, head });
+    const details = id && this.#loadDetails();
+    for (const request of [page, details]) request && request.catch(() => {}); // awaited below
     const focused = document.activeElement; // whoever moves the focus while this loads keeps it
     const models = await get("models").catch(() => ({ items: [] }));
     if (turn !== this.#turn) return;
@@ -171,14 +178,15 @@ class SessionView extends HTMLElement {
       return;
     }
     try {
-      const page = await get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: FIRST, html: 1, head });
+      const { items: branch, cursor } = await page;
       if (turn !== this.#turn) return;
-      this.#branch = page.items;
-      this.#earlier = page.cursor;
+      this.#branch = branch;
+      this.#earlier = cursor;
       this.#draw(true);
-      await this.#loadDetails();
+      await details;
       if (turn !== this.#turn) return;
-      this.#follow(head ? this.#details.tail.seq : page.items.at(-1)?.seq ?? 0);
+      this.#composer.details(this.#details, this.#models);
+      this.#follow(head ? this.#details.tail.seq : branch.at(-1)?.seq ?? 0);
       if (this.#earlier && (await this.#loadEarlier())) this.#draw(); // the inspector shows whole runs
     } catch (error) {
       if (turn !== this.#turn) return;
@@ -244,7 +252,7 @@ class SessionView extends HTMLElement {
     this.#refreshing ??= setTimeout(() => {
       this.#refreshing = null;
       this.#refresh();
-    }, 250);
+    }, REFRESH_MS);
   }
 
   #refresh() {
@@ -263,7 +271,7 @@ class SessionView extends HTMLElement {
     document.title = `${details.title || id} · Bartack`;
     write(this.#where, [details.gatewayKey ?? details.origin ?? details.agent, details.directory, money(details.totals?.spend?.costUsd)].filter(Boolean).join(" · "));
     this.#composer.details(details, this.#models);
-    this.#draw();
+    if (this.#branch.length) this.#draw();
     this.#emit("changed");
   }
 
@@ -333,12 +341,21 @@ class SessionView extends HTMLElement {
     this.#unfolded.clear();
     if (stored) keepingPlace(this.#answer, () => place(this.#list, elements));
     else place(this.#list, elements);
+    this.#settle();
     if (stored) this.#clearAnswer(); // before the next layout, so that the text does not move under the reader
     this.#showState();
     this.#showOutstanding(all);
     if (shown.some((item) => item.state === "ask")) this.#loadRules();
     if (wasAtEnd) this.#toEnd();
     this.#emit("changed");
+  }
+
+  /** Leave out of the layout what is out of sight, once its size is known: a guess would move the end. */
+  #settle() {
+    this.#settling ??= setTimeout(() => {
+      this.#settling = null;
+      this.#list.classList.add("settled");
+    }, SETTLED_MS);
   }
 
   /** The state of the run, for the composer. */
@@ -574,6 +591,7 @@ class SessionView extends HTMLElement {
   async #showEarlier() {
     const isLoaded = items(this.#branch).filter((item) => !item.queued).length > this.#most;
     if (!isLoaded && !(await this.#loadEarlier())) return;
+    this.#list.classList.remove("settled");
     const height = this.#talk.scrollHeight;
     this.#most += DRAWN;
     this.#draw();

@@ -24,12 +24,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
-from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
+from bartack.formats.anthropic_messages.capabilities import NAME, claude, thinking_fields
 from bartack.formats.anthropic_messages.events import readable_result
-from bartack.formats.body_values import list_at, object_at, object_of, text_at, text_of
+from bartack.formats.body_values import beyond, object_at, object_of, objects_at, text_at, text_of
 from bartack.formats.losses import Loss
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.settings import WORDS, labelled, with_exact
+from bartack.formats.tools import read_spec
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
@@ -53,7 +54,6 @@ Json = dict[str, Any]
 
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _ROLES = ("user", "assistant", "system")
-_NOT_SETTINGS = ("model", "messages", "system", "tools", "stream")
 
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
@@ -64,15 +64,11 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     messages: list[Message] = []
     if body.get("system") is not None:
         messages.append(Message("system", reader.contents(body["system"], "$.system")))
-    for index, turn in enumerate(list_at(body.get("messages"), "$.messages")):
-        messages += reader.turn(turn, f"$.messages[{index}]")
-    tools = list_at(body.get("tools") or [], "$.tools")
-    return ModelRequest(
-        messages=tuple(messages),
-        config=_config({key: value for key, value in body.items() if key not in _NOT_SETTINGS}, model),
-        tools=tuple(reader.tool(tool, f"$.tools[{index}]") for index, tool in enumerate(tools)),
-        provider=provider,
-    )
+    for turn, path in objects_at(body.get("messages"), "$.messages"):
+        messages += reader.turn(turn, path)
+    tools = tuple(reader.tool(tool, path) for tool, path in objects_at(body.get("tools") or [], "$.tools"))
+    config = _config(beyond(body, "model", "messages", "system", "tools", "stream"), model)
+    return ModelRequest(messages=tuple(messages), config=config, tools=tools, provider=provider)
 
 
 class _Reader:
@@ -86,19 +82,18 @@ class _Reader:
         return Continuation(self._provider, self._model, data) if data else None
 
     def _kept_beyond(self, block: Json, *handled: str) -> Continuation | None:
-        return self._kept({key: value for key, value in block.items() if key not in handled})
+        return self._kept(beyond(block, *handled))
 
     # -- messages
 
     def contents(self, content: Any, path: str) -> tuple[ContentPart, ...]:
         return tuple(self._content(block, where) for block, where in _blocks(content, path))
 
-    def turn(self, turn: Any, path: str) -> list[Message]:
-        turn = object_at(turn, path)
+    def turn(self, turn: Json, path: str) -> list[Message]:
         role = turn.get("role")
         if role not in _ROLES:
             raise PartValidationError(f"unknown role {role!r}; expected {', '.join(_ROLES)}", path=f"{path}.role")
-        fields = {key: value for key, value in turn.items() if key not in ("role", "content")}
+        fields = beyond(turn, "role", "content")
         if role == "system":
             messages = [Message("system", self.contents(turn.get("content"), f"{path}.content"))]
         else:
@@ -249,29 +244,19 @@ class _Reader:
 
     # -- tools
 
-    def tool(self, tool: Any, path: str) -> ToolSpec:
-        tool = object_at(tool, path)
+    def tool(self, tool: Json, path: str) -> ToolSpec:
         if tool.get("type") not in (None, "custom"):
             name = text_of(tool, "name") or text_of(tool, "mcp_server_name") or text_of(tool, "type")
             return ToolSpec(name, {}, native=self._kept(tool))
-        handled = {"name", "description", "input_schema", "strict"}
-        extra = {key: value for key, value in tool.items() if key not in handled}
-        description = tool.get("description")
-        return ToolSpec(
-            text_at(tool.get("name"), f"{path}.name"),
-            object_at(tool.get("input_schema"), f"{path}.input_schema"),
-            description=None if description is None else text_at(description, f"{path}.description"),
-            strict=tool["strict"] if isinstance(tool.get("strict"), bool) else None,
-            extra=labelled("anthropic-messages", extra),
-        )
+        strict = tool["strict"] if isinstance(tool.get("strict"), bool) else None
+        return read_spec(tool, NAME, path, tool.get("input_schema"), "input_schema", "strict", strict=strict)
 
 
 def _blocks(content: Any, path: str) -> list[tuple[Json, str]]:
     """Content blocks with their paths; a string is short for one text block."""
     if isinstance(content, str):
         return [({"type": "text", "text": content}, path)]
-    items = list_at(content, path)
-    return [(object_at(block, f"{path}[{index}]"), f"{path}[{index}]") for index, block in enumerate(items)]
+    return list(objects_at(content, path))
 
 
 def _bytes_of(source: Json) -> bytes | None:
@@ -302,7 +287,7 @@ def _config(settings: Json, model: str) -> ModelConfig:
         fields["stop_sequences"] = tuple(remaining.pop("stop_sequences"))
     _take_choice(remaining, fields)
     _take_output(remaining, fields, model)
-    return ModelConfig(model, extra=labelled("anthropic-messages", remaining), **fields)
+    return ModelConfig(model, extra=labelled(NAME, remaining), **fields)
 
 
 @lru_cache(maxsize=64)
@@ -337,7 +322,7 @@ def _take_output(remaining: Json, fields: Json, model: str) -> None:
         if (encoded.thinking, encoded.effort) != (thinking, effort):
             exact = {} if thinking is None else {"thinking": thinking}
             exact |= {} if effort is None else {"output_config": {"effort": effort}}
-            config = with_exact(config, "anthropic-messages", exact)
+            config = with_exact(config, NAME, exact)
         fields["thinking"] = config
     form = output.get("format")
     if isinstance(form, dict) and form.keys() == {"type", "schema"} and claude(model).takes_schema:
@@ -371,7 +356,7 @@ def _thinking_config(thinking: Any, effort: Any) -> ThinkingConfig | None:
 # -- a request for a model of another provider
 
 
-_FORMAT = "anthropic-messages"
+_FORMAT = NAME
 _BILLING = "x-anthropic-billing-header:"
 _PLACEHOLDER = "DeferredToolPlaceholder"
 

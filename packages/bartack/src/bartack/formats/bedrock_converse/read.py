@@ -15,10 +15,11 @@ from bartack.formats.anthropic_messages.capabilities import claude
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
 from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
-from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
+from bartack.formats.bedrock_converse.encode import INFERENCE
+from bartack.formats.body_values import beyond, items_at, number_at, object_at, objects_at, text_at
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
-from bartack.formats.settings import labelled
+from bartack.formats.settings import labelled, take_settings
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
@@ -40,12 +41,6 @@ __all__ = ["read_request"]
 
 Json = dict[str, Any]
 
-_SETTINGS = {  # our setting -> that of `inferenceConfig`
-    "max_tokens": "maxTokens",
-    "temperature": "temperature",
-    "top_p": "topP",
-    "stop_sequences": "stopSequences",
-}
 _MEDIA = frozenset(("image", "document", "video", "audio"))
 
 
@@ -58,8 +53,8 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     system = reader.parts(remaining.pop("system", None) or [], "$.system", "system")
     if system:
         messages.append(Message("system", tuple(system)))
-    for index, message in enumerate(list_at(remaining.pop("messages", None), "$.messages")):
-        messages += reader.messages(object_at(message, f"$.messages[{index}]"), f"$.messages[{index}]")
+    for message, path in objects_at(remaining.pop("messages", None), "$.messages"):
+        messages += reader.messages(message, path)
     settings = _inference(remaining)
     tools, choice = reader.tools(remaining)
     fields = remaining.pop("additionalModelRequestFields", None) or {}
@@ -75,11 +70,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
 def _inference(body: Json) -> Json:
     """The settings of `inferenceConfig`; those without a field of ours stay in `rest`."""
     inference = dict(object_at(body.pop("inferenceConfig", None) or {}, "$.inferenceConfig"))
-    settings: Json = {}
-    for field, name in _SETTINGS.items():
-        if inference.get(name) is not None:
-            check = texts_at if name == "stopSequences" else number_at
-            settings[field] = check(inference.pop(name), f"$.inferenceConfig.{name}")
+    settings = take_settings(inference, INFERENCE, "$.inferenceConfig", number_at)
     if inference:
         body["inferenceConfig"] = inference
     return settings
@@ -127,8 +118,7 @@ class _Reader:
 
     def parts(self, content: Any, path: str, role: str) -> list[Part]:
         parts: list[Part] = []
-        for index, value in enumerate(list_at(content, path)):
-            where = f"{path}[{index}]"
+        for value, where in items_at(content, path):
             block = _block_at(value, where)
             if "cachePoint" in block and parts:
                 parts[-1] = self._with_data(parts[-1], block)
@@ -145,7 +135,7 @@ class _Reader:
         blocks = ConverseBlockWriter(self._model, losses).blocks(part, "")
         expected = block
         if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
-            expected = {"toolResult": {key: value for key, value in block["toolResult"].items() if key != "status"}}
+            expected = {"toolResult": beyond(block["toolResult"], "status")}
         return part if blocks == [expected] else self._with_data(part, {"block": block})
 
     def _part(self, block: Json, path: str, role: str) -> Part:
@@ -164,8 +154,8 @@ class _Reader:
             case "reasoningContent":
                 return self._reasoning(content, where)
             case "citationsContent":
-                pieces = list_at(content.get("content") or [], f"{where}.content")
-                texts = [str(object_at(piece, where).get("text", "")) for piece in pieces]
+                pieces = items_at(content.get("content") or [], f"{where}.content")
+                texts = [str(object_at(piece, where).get("text", "")) for piece, _ in pieces]
                 cited: Part = self._with_data(Text("".join(texts)), {"citations": content.get("citations") or []})
                 return cited
             case "guardContent" if isinstance(content.get("text"), dict):
@@ -178,7 +168,7 @@ class _Reader:
         text, data = "", content
         if isinstance(reasoning, dict):
             text = text_at(reasoning.get("text"), f"{path}.text")
-            data = {"reasoningText": {key: value for key, value in reasoning.items() if key != "text"}}
+            data = {"reasoningText": beyond(reasoning, "text")}
         part: Thinking = self._with_data(Thinking(text), data)
         return part
 
@@ -194,8 +184,8 @@ class _Reader:
 
     def _result(self, content: Json, path: str) -> ToolResult:
         call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
-        numbered = enumerate(list_at(content.get("content"), f"{path}.content"))
-        blocks = [_block_at(block, f"{path}.content[{index}]") for index, block in numbered]
+        items = items_at(content.get("content"), f"{path}.content")
+        blocks = [_block_at(block, where) for block, where in items]
         return ToolResult(call_id, self._result_content(blocks, path), is_error=content.get("status") == "error")
 
     def _result_content(self, blocks: list[Json], path: str) -> ToolContent:
@@ -227,8 +217,8 @@ class _Reader:
     def tools(self, body: Json) -> tuple[tuple[ToolSpec, ...], ToolChoice | None]:
         """The tools and the tool choice, removed from `rest`."""
         config = dict(object_at(body.pop("toolConfig", None) or {}, "$.toolConfig"))
-        entries = list_at(config.pop("tools", []), "$.toolConfig.tools")
-        tools = tuple(self._tool(entry, f"$.toolConfig.tools[{index}]") for index, entry in enumerate(entries))
+        entries = items_at(config.pop("tools", []), "$.toolConfig.tools")
+        tools = tuple(self._tool(entry, path) for entry, path in entries)
         choice = _choice(config.get("toolChoice"))
         if choice is not None:
             del config["toolChoice"]

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import bytes_at, object_at, text_at
+from bartack.formats.body_values import beyond, bytes_at, object_at, text_at
 from bartack.formats.gemini import URL_SAFE, media_tool
 from bartack.formats.gemini_generate.decode import CALL_FIELDS, CALL_RESULTS, is_failure, readable_result
-from bartack.formats.gemini_generate.settings import fields_at, items_at, read_choice, read_settings, read_tools
+from bartack.formats.gemini_generate.settings import NAME, entries_at, fields_at, read_choice, read_settings, read_tools
 from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
@@ -52,12 +52,12 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     model_id = model_id or str(body.pop("model", "")).removeprefix("models/")
     history = _History(provider, model_id)
     history.read_system(body.pop("systemInstruction", None))
-    for index, content in enumerate(items_at(body.pop("contents", None), "$.contents")):
-        history.read_content(f"$.contents[{index}]", content)
+    for content, path in entries_at(body.pop("contents", None), "$.contents"):
+        history.read_content(path, content)
     tools = read_tools(body.pop("tools", []), provider, model_id)
     fields = {**read_settings(body, model_id), **read_choice(body)}
     extra = {key: value for key, value in body.items() if value != {}}
-    config = ModelConfig(model_id, **fields, extra=labelled("gemini-generate", extra))
+    config = ModelConfig(model_id, **fields, extra=labelled(NAME, extra))
     return ModelRequest(messages=tuple(history.messages), config=config, tools=tools, provider=provider)
 
 
@@ -82,19 +82,17 @@ class _History:
 
     def read_system(self, instruction: Any) -> None:
         path = "$.systemInstruction"
-        parts = [] if instruction is None else items_at(fields_at(instruction, path).get("parts", []), f"{path}.parts")
-        texts = [
-            text_at(object_at(part, f"{path}.parts[{index}]").get("text"), f"{path}.parts[{index}].text")
-            for index, part in enumerate(parts)
-        ]
-        self._add("system", [Text(text) for text in texts])
+        parts = [] if instruction is None else fields_at(instruction, path).get("parts", [])
+        entries = entries_at(parts, f"{path}.parts")
+        self._add(
+            "system", [Text(text_at(object_at(part, where).get("text"), f"{where}.text")) for part, where in entries]
+        )
 
     def read_content(self, path: str, value: Any) -> None:
         content = fields_at(value, path)
         role = content.get("role", "user")
         parts = [
-            (f"{path}.parts[{index}]", object_at(part, f"{path}.parts[{index}]"))
-            for index, part in enumerate(items_at(content.get("parts", []), f"{path}.parts"))
+            (where, object_at(part, where)) for part, where in entries_at(content.get("parts", []), f"{path}.parts")
         ]
         if role == "model":
             self._read_model(parts)
@@ -152,7 +150,7 @@ class _History:
         self._add("tool", results)
 
     def _read_media(self, path: str, kind: str, value: Json, fields: Json) -> Image | FileRef:
-        extra = {key: item for key, item in value.items() if key not in ("mimeType", "data", "fileUri")}
+        extra = beyond(value, "mimeType", "data", "fileUri")
         continuation = self._continuation({**({kind: extra} if extra else {}), **fields})
         mime_type = value.get("mimeType")
         if kind == "inlineData":
@@ -167,7 +165,7 @@ class _History:
 
     def _read_response(self, path: str, value: Json) -> ToolResult:
         name, given_id = str(value.get("name", "")), value.get("id")
-        data = {key: item for key, item in value.items() if key not in ("id", "name", "response", "parts")}
+        data = beyond(value, "id", "name", "response", "parts")
         matching = [call for call in self._unanswered if (call[1] == name if given_id is None else call[2] == given_id)]
         if matching:
             self._unanswered.remove(matching[0])
@@ -199,8 +197,7 @@ class _History:
 
     def _read_inside(self, path: str, parts: Any) -> list[Image | FileRef]:
         media = []
-        for index, part in enumerate(items_at(parts, path)):
-            where = f"{path}[{index}]"
+        for part, where in entries_at(parts, path):
             kind, value, fields = _open_part(where, object_at(part, where))
             if kind not in _MEDIA:
                 raise PartValidationError(f"{kind} is not allowed in a function response", path=where)
@@ -235,14 +232,14 @@ class _History:
         call_id = self._new_id(given_id)
         self._unanswered.append((call_id, name, given_id))
         arguments = object_at(value.get("args") or {}, f"{path}.args")
-        inner = {key: item for key, item in value.items() if key not in CALL_FIELDS}
+        inner = beyond(value, *CALL_FIELDS)
         data = {**({} if given_id is None else {"id": given_id}), **fields}
         data |= {"functionCall": inner} if inner else {}
         return ToolCall(call_id, name, arguments, continuation=self._continuation(data))
 
     def _read_generated(self, path: str, kind: str, value: Json, fields: Json) -> ToolCall:
         call_id = self._new_id()
-        data = {kind: {key: item for key, item in value.items() if key != "data"}, **fields}
+        data = {kind: beyond(value, "data"), **fields}
         return ToolCall(
             call_id,
             media_tool(str(value.get("mimeType") or "")),
@@ -254,7 +251,7 @@ class _History:
 
     def _read_provider_call(self, path: str, kind: str, value: Json, part: Json) -> ToolCall:
         if kind == "executableCode":
-            name, arguments = "code_execution", {key: item for key, item in value.items() if key != "id"}
+            name, arguments = "code_execution", beyond(value, "id")
         else:
             name = str(value.get("toolType", ""))
             arguments = object_at(value.get("args") or {}, f"{path}.args")
@@ -288,7 +285,7 @@ def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:
         raise PartValidationError(f"expected a part with one kind of content, got {kinds or sorted(part)}", path=path)
     [kind] = kinds
     value = text_at(part[kind], f"{path}.text") if kind == "text" else object_at(part[kind], f"{path}.{kind}")
-    return kind, value, {key: item for key, item in part.items() if key != kind}
+    return kind, value, beyond(part, kind)
 
 
 def _awaits(call: ToolCall, kind: str, call_id: Any) -> bool:

@@ -10,7 +10,18 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import list_at, object_at, object_of, parsed_object, text_at, text_of
+from bartack.formats.body_values import (
+    beyond,
+    list_at,
+    number_at,
+    object_at,
+    object_of,
+    objects_at,
+    optional_text_at,
+    parsed_object,
+    text_at,
+    text_of,
+)
 from bartack.formats.openai import custom_spec
 from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.content import decode_content
@@ -33,11 +44,11 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     """The request that a body makes. Raises `PartValidationError` with the path for a body of another format."""
     body = {key: value for key, value in object_at(body, "$").items() if value is not None}
     model = text_at(body.pop("model", model_id or None), "$.model")
-    messages = _Reader(provider, model).messages(list_at(body.pop("messages", None), "$.messages"))
-    tools = tuple(
-        _read_tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", provider, model)
-        for index, tool in enumerate(list_at(body.pop("tools", []), "$.tools"))
-    )
+    reader = _Reader(provider, model)
+    wires = objects_at(body.pop("messages", None), "$.messages")
+    messages = tuple(reader.message(wire, path, index) for index, (wire, path) in enumerate(wires))
+    declared = objects_at(body.pop("tools", []), "$.tools")
+    tools = tuple(_read_tool(tool, path, provider, model) for tool, path in declared)
     return ModelRequest(messages=messages, tools=tools, config=_read_config(body, model, provider), provider=provider)
 
 
@@ -51,11 +62,8 @@ class _Reader:
         self._unanswered: list[str] = []  # calls without a result so far
         self._path = "$"
 
-    def messages(self, wires: list[Any]) -> tuple[Message, ...]:
-        return tuple(self._message(object_at(wire, f"$.messages[{index}]"), index) for index, wire in enumerate(wires))
-
-    def _message(self, wire: Json, index: int) -> Message:
-        self._path = f"$.messages[{index}]"
+    def message(self, wire: Json, path: str, index: int) -> Message:
+        self._path = path
         wire = {key: value for key, value in wire.items() if value is not None}
         role = text_at(wire.pop("role", None), f"{self._path}.role")
         match role:
@@ -87,10 +95,8 @@ class _Reader:
     def _content(self, content: Any, role: Role) -> list[Part]:
         if isinstance(content, str):
             return [Text(content)]
-        pieces = list_at([] if content is None else content, f"{self._path}.content")
-        return [
-            self._piece(object_at(piece, f"{self._path}.content[{index}]"), role) for index, piece in enumerate(pieces)
-        ]
+        pieces = objects_at([] if content is None else content, f"{self._path}.content")
+        return [self._piece(piece, role) for piece, _ in pieces]
 
     def _piece(self, piece: Json, role: Role) -> Part:
         is_thinking = piece.get("type") == "thinking"
@@ -106,7 +112,7 @@ class _Reader:
         data: Json = {"field": "content"}
         if inner != [{"type": "text", "text": text}]:
             data["thinking"] = inner
-        extra = {key: value for key, value in piece.items() if key not in ("type", "thinking")}
+        extra = beyond(piece, "type", "thinking")
         return Thinking(text, continuation=self._kept({**data, **({"chunk": extra} if extra else {})}))
 
     def _answer(self, wire: Json, index: int) -> Iterator[Part]:
@@ -130,9 +136,9 @@ class _Reader:
 
     def _calls(self, wire: Json, index: int) -> Iterator[ToolCall]:
         self._unanswered = []
-        for number, call in enumerate(list_at(wire.pop("tool_calls", []), f"{self._path}.tool_calls")):
-            path = f"{self._path}.tool_calls[{number}]"
-            yield self._call(dict(object_at(call, path)), f"call-{index}-{number}", path)
+        calls = objects_at(wire.pop("tool_calls", []), f"{self._path}.tool_calls")
+        for number, (call, path) in enumerate(calls):
+            yield self._call(dict(call), f"call-{index}-{number}", path)
         if "function_call" in wire:
             function = object_at(wire.pop("function_call"), f"{self._path}.function_call")
             data = {"field": "function_call"}
@@ -208,11 +214,11 @@ def _read_tool(tool: Json, path: str, provider: str, model: str) -> ToolSpec:
         return ToolSpec(str(tool.get("name") or kind), {}, native=Continuation(provider, model, tool))
     function = object_at(tool.get("function"), f"{path}.function")
     extra = {key: value for key, value in tool.items() if key not in ("type", "function") and value is not None}
-    description, strict = function.get("description"), function.get("strict")
+    strict = function.get("strict")
     return ToolSpec(
         text_at(function.get("name"), f"{path}.function.name"),
         object_at(function.get("parameters") or {}, f"{path}.function.parameters"),
-        description=None if description is None else text_at(description, f"{path}.function.description"),
+        description=optional_text_at(function.get("description"), f"{path}.function.description"),
         strict=None if strict is None else bool(strict),
         extra=labelled(NAME, extra),
     )
@@ -221,7 +227,7 @@ def _read_tool(tool: Json, path: str, provider: str, model: str) -> ToolSpec:
 def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
     refuse_several_answers(body.pop("n", None), "$.n")
     body.pop("stream", None)
-    options = {name: value for name, value in object_of(body, "stream_options").items() if name != "include_usage"}
+    options = beyond(object_of(body, "stream_options"), "include_usage")
     body.pop("stream_options", None)
     if options:
         body["stream_options"] = options
@@ -244,9 +250,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
 
 def _take_number(body: Json, name: str) -> Any:
     value = body.pop(name, None)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise PartValidationError(f"expected a number, got {type(value).__name__}", path=f"$.{name}")
-    return value
+    return None if value is None else number_at(value, f"$.{name}")
 
 
 def _take_flag(body: Json, name: str) -> bool | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import list_at, object_at, parsed_object, text_at
+from bartack.formats.body_values import beyond, list_at, object_at, objects_at, parsed_object, text_at
 from bartack.formats.media import exact_data
 from bartack.formats.openai import custom_spec, function_name
 from bartack.formats.openai_responses.items import (
@@ -71,13 +71,13 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
         outputs = [item for item in items if isinstance(item, dict) and item.get("type") == "custom_tool_call_output"]
         # The client executed these calls, although it may no longer declare their tools.
         reader.answered_ids = {str(item.get("call_id")) for item in outputs}
-        for index, item in enumerate(items):
-            reader.add(object_at(item, f"$.input[{index}]"), f"$.input[{index}]")
+        for item, path in objects_at(items, "$.input"):
+            reader.add(item, path)
     declared = settings.pop("tools", None)
     tools = tuple(
         spec
-        for index, tool in enumerate([] if declared is None else list_at(declared, "$.tools"))
-        for spec in _tools(object_at(tool, f"$.tools[{index}]"), reader, f"$.tools[{index}]")
+        for tool, path in objects_at([] if declared is None else declared, "$.tools")
+        for spec in _tools(tool, reader, path)
     )
     config = _config(model, settings, tools)
     return ModelRequest(messages=reader.finished(), config=config, tools=tools, provider=provider)
@@ -130,7 +130,7 @@ def _output_schema(settings: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(shape, dict) or not isinstance(shape.get("schema"), dict):
         return None
     schema: dict[str, Any] = shape["schema"]
-    settings["text"] = {**settings["text"], "format": {key: value for key, value in shape.items() if key != "schema"}}
+    settings["text"] = {**settings["text"], "format": beyond(shape, "schema")}
     return schema
 
 
@@ -155,10 +155,9 @@ def _tools(tool: Item, reader: "_History", path: str) -> list[ToolSpec]:
         return [_tool(tool, reader, path)]
     namespace = text_at(tool.get("name"), f"{path}.name")
     specs = []
-    for index, entry in enumerate(list_at(tool.get("tools"), f"{path}.tools")):
-        inner = object_at(entry, f"{path}.tools[{index}]")
-        spec = _tool(inner, reader, f"{path}.tools[{index}]")
-        name = function_name(namespace, text_at(inner.get("name"), f"{path}.tools[{index}].name"))
+    for inner, where in objects_at(tool.get("tools"), f"{path}.tools"):
+        spec = _tool(inner, reader, where)
+        name = function_name(namespace, text_at(inner.get("name"), f"{where}.name"))
         declaration = {NAME: {DECLARATION: {**tool, "tools": [inner]}}}
         specs.append(replace(spec, name=name, native=None, extra=declaration))
     return specs
@@ -167,7 +166,7 @@ def _tools(tool: Item, reader: "_History", path: str) -> list[ToolSpec]:
 def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
     description = tool.get("description")
     if tool.get("type") == "function" and isinstance(tool.get("parameters"), dict):
-        own = {key: value for key, value in tool.items() if key not in ("type", "name", "parameters", "strict")}
+        own = beyond(tool, "type", "name", "parameters", "strict")
         if description is not None:
             own.pop("description")
         strict = tool.get("strict")
@@ -261,7 +260,7 @@ class _History:
         role = text_at(item.get("role"), f"{path}.role")
         if role not in ("user", "system", "developer"):
             raise PartValidationError(f"unknown role {role!r}", path=f"{path}.role")
-        fields = {key: value for key, value in item.items() if key not in ("type", "content")}
+        fields = beyond(item, "type", "content")
         fields = {} if fields == {"role": role} and role != "developer" else fields
         content = item.get("content")
         parts: list[ContentPart]
@@ -278,7 +277,7 @@ class _History:
         return Message("user" if role == "user" else "system", tuple(parts))
 
     def _entries(self, content: Any, path: str, *, text_only: bool = False) -> list[ContentPart]:
-        entries = [object_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(content, path))]
+        entries = [entry for entry, _ in objects_at(content, path)]
         parts = [self._entry(entry) for entry in entries]
         if text_only:  # our system messages hold only text: other entries are kept on an empty one
             carried = [Text("", continuation=self.kept({"part": entry})) for entry in entries]
@@ -294,7 +293,7 @@ class _History:
             case {"type": "input_image", "image_url": str(url)}:
                 return self._image(url, entry)
             case {"type": "input_file", "file_data": str(url), "filename": str(name)} if exact_data(url):
-                own = {key: value for key, value in entry.items() if key not in ("type", "file_data", "filename")}
+                own = beyond(entry, "type", "file_data", "filename")
                 mime, data = exact_data(url) or ("", b"")
                 if not mime.startswith(("audio/", "video/", "image/")):
                     continuation = self.kept({"part": own}) if own else None
@@ -305,7 +304,7 @@ class _History:
         return FileRef(str(name), continuation=self.kept({"part": entry}))
 
     def _image(self, url: str, entry: Item) -> Image:
-        own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
+        own = beyond(entry, "type", "image_url")
         continuation = None if own in ({}, {"detail": "auto"}) else self.kept({"part": own})
         inline = exact_data(url)
         if inline is not None:
@@ -391,7 +390,7 @@ class _History:
             return
         self._end_answer()
         if item.get("type") in ("function_call_output", "custom_tool_call_output"):
-            own = {key: value for key, value in item.items() if key not in ("call_id", "output")}
+            own = beyond(item, "call_id", "output")
             content = self._content(item.get("output"), f"{path}.output")
             continuation = None if own == {"type": "function_call_output"} else self.kept({"item": own})
             self._results.append(ToolResult(call_id, content, continuation=continuation))

@@ -42,7 +42,7 @@ from bartack.session.redaction import REDACTED, redacted
 __all__ = ["ContextFold", "relevant_entries"]
 
 _Setting = RunStarted | ModelChange | SystemPromptOverride | ThinkingLevelChange  # the last one of each applies
-_Relevant = Message | BranchSummary | CompactionSummary | _Setting
+_Relevant = BranchSummary | CompactionSummary | _Setting  # besides messages
 _Ignored = (  # they are not part of a conversation; redactions are applied before
     SessionHeader
     | ToolStarted
@@ -99,8 +99,15 @@ class ContextFold:
             fold._seqs[outline.id] = outline.seq
             if index not in pushed and outline.answer_key is not None:
                 fold._answers.add(outline.answer_key)
+        declared: bytes | None = None
         for index in relevant:
-            fold._push(entries[index])
+            outline = outlines[index]
+            if outline.kind == RunStarted.kind and outline.model == declared:
+                continue  # most runs use the model of the one before
+            entry = entries[index]
+            fold._push(entry)
+            if _SETTINGS.get(outline.kind) == "model" and is_readable(entry):
+                declared = outline.model
         return fold
 
     def push(self, entry: Entry) -> None:
@@ -110,10 +117,14 @@ class ContextFold:
             self._push(entry)
 
     def _push(self, entry: Entry) -> None:
-        if isinstance(entry.fact, Redaction):
-            self._redact(entry.fact.entry_id)
-        elif not self._is_duplicate(entry):
-            self._accept(_without_content(entry) if entry.id in self._redacted else entry)
+        fact = entry.fact
+        if isinstance(fact, Message):  # comes first, like most of what is pushed
+            if fact.role == "assistant" and self._is_duplicate(entry, fact):
+                return
+        elif isinstance(fact, Redaction):
+            self._redact(fact.entry_id)
+            return
+        self._accept(_without_content(entry) if entry.id in self._redacted else entry)
 
     def window(self, limits: WindowLimits) -> Window:
         """The items that fit these limits. With the same limits as before, only new items cost time."""
@@ -123,11 +134,10 @@ class ContextFold:
             self._window.add(self.items[index])
         return self._window
 
-    def _is_duplicate(self, entry: Entry) -> bool:
+    def _is_duplicate(self, entry: Entry, answer: Message) -> bool:
         """Whether this answer is already included: a model call has one answer per attempt (D-7.10)."""
-        fact = entry.fact
-        meta = fact.meta if isinstance(fact, Message) and fact.role == "assistant" else None
-        run_id = entry.run_id or (fact.run_id if isinstance(fact, Message) else None)
+        meta = answer.meta
+        run_id = entry.run_id or answer.run_id
         if meta is None or meta.model_call_index is None or run_id is None:
             return False
         key = (run_id, meta.model_call_index, meta.attempt)
@@ -146,15 +156,16 @@ class ContextFold:
             self._accept(_without_content(entry) if entry.id == entry_id else entry)
 
     def _accept(self, entry: Entry) -> None:
-        fact: _Relevant | _Ignored = entry.fact
-        if isinstance(fact, _Relevant) and not (isinstance(fact, RunStarted) and fact.model is None):
+        fact: Message | _Relevant | _Ignored = entry.fact
+        if isinstance(fact, Message):
             self._entries.append(entry)
-            self._add(entry, fact)
+            self._add_message(entry, fact)
+        elif isinstance(fact, _Relevant) and not (isinstance(fact, RunStarted) and fact.model is None):
+            self._entries.append(entry)
+            self._apply(entry, fact)
 
-    def _add(self, entry: Entry, fact: _Relevant) -> None:
+    def _apply(self, entry: Entry, fact: _Relevant) -> None:
         match fact:
-            case Message():
-                self._add_message(entry, fact)
             case BranchSummary():
                 message = branch_message(fact.summary)
                 self.items.append(ContextItem(entry.id, entry.seq, message, self.model, is_summary=True))
@@ -251,7 +262,7 @@ def relevant_entries(entries: Sequence[Entry], outlines: Sequence[Outline]) -> l
 
 
 def _has_effect(setting: Outline) -> bool:
-    return setting.kind != RunStarted.kind or setting.payload.model is not None
+    return setting.kind != RunStarted.kind or setting.model is not None
 
 
 def _first_kept(entries: Sequence[Entry], outlines: Sequence[Outline]) -> int:

@@ -144,11 +144,10 @@ class Database:
             raise invalid_address_error() from None
         try:
             await self._check(connection)
-        except SERVER_ERRORS as error:
+        except BaseException as error:  # a cancellation, too
             connection.terminate()
-            raise server_error(error, "reading its settings") from error
-        except StoreError:
-            connection.terminate()
+            if isinstance(error, SERVER_ERRORS):
+                raise server_error(error, "reading its settings") from error
             raise
         return connection
 
