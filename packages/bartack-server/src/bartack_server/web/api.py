@@ -4,6 +4,7 @@ Every list is an object with ``items`` and ``cursor``, which requests the next p
 are in the canonical JSON of `bartack.nouns.wire`, with redacted content removed.
 """
 
+import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
