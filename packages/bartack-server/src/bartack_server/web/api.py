@@ -53,7 +53,7 @@ from bartack_server.web.endpoint import (
 from bartack_server.web.event_stream import EventStream, frame, live_frame
 from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
-from bartack_server.web.service import gateway_key_in
+from bartack_server.web.service import SessionService, gateway_key_in
 from bartack_server.web.session_rules import Scope, rule_for, rules_for, tools_root
 from bartack_server.web.session_search import SESSION_SEARCH
 from bartack_transcripts.formats import FORMATS
@@ -148,13 +148,20 @@ async def _sessions(call: Call) -> Any:
 
 
 async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
-    service, tail = call.service, info.tail.entry_id
-    header = await service.header_of(info.id, tail)
-    state, model = await service.state_of(info.id, tail), await service.model_of(info.id, tail)
-    if state == "idle" and (answering := await service.answering(info.id, header)) is not None:
-        state, model = "running", answering
-    activity = {"state": state, "viewers": service.hub.viewers(info.id)}
+    header = await call.service.header_of(info.id, info.tail.entry_id)
+    state, model = await _activity(call.service, info.id, info.tail.entry_id, header)
+    activity = {"state": state, "viewers": call.service.hub.viewers(info.id)}
     return {**dump(info), **activity, **_source(header), "model": model}
+
+
+async def _activity(
+    service: SessionService, session_id: str, tail: str, header: SessionHeader
+) -> tuple[str, str | None]:
+    """The state of a session, and the model that answers or has answered last in one of a gateway."""
+    state, model = await service.state_of(session_id, tail), await service.model_of(session_id, tail)
+    if state == "idle" and (answering := await service.answering(session_id, header)) is not None:
+        return "running", answering
+    return state, model
 
 
 def _source(header: SessionHeader) -> dict[str, str | None]:
@@ -189,15 +196,17 @@ async def _session(call: Call) -> Any:
     agent = await call.service.runs.agent_of(session_id, state) or next(iter(call.service.agents))
     info = await call.service.model_info(agent, state.requested_model or state.model)
     foreign = await find_foreign(store, session_id)
+    activity, gateway_model = await _activity(call.service, session_id, tail.entry_id, header)
     return {
         "id": session_id,
         "title": title_in(branch.naming(SessionHeader.kind, TITLE)),
         "metadata": header.metadata or {},
         "created": _time_text(branch[0]),
-        "state": await call.service.state_of(session_id, tail.entry_id),
+        "state": activity,
         **_source(header),
         "agent": agent,
         "model": f"{info.provider}:{info.model_id}",
+        "gatewayModel": gateway_model,
         "contextWindow": info.context_window,
         "contextTokens": context_tokens(branch),
         "totals": dump(await store.totals(session_id)),
