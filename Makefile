@@ -88,7 +88,7 @@ lab: .venv/ready
 #: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
 docs: .venv/ready
 	$(BIN)/python -m lab.draw_docs
-	$(BIN)/python -m lab.draw_benchmark
+	$(BIN)/python -m lab.draw_charts benchmark
 	$(BIN)/python -m lab.figures
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
