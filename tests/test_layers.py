@@ -7,6 +7,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import chain
 from pathlib import Path
@@ -45,10 +46,18 @@ def unit(path: Path) -> str:
     return path.parts[0].removesuffix(".py")
 
 
-def imported(source: str) -> set[str]:
+parse = cache(ast.parse)  # several tests look at each file
+
+
+@cache
+def imported(source: str) -> frozenset[str]:
     """Every module that the source names in an import, in full."""
+    return imports_in(parse(source))
+
+
+def imports_in(tree: ast.AST) -> frozenset[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -56,7 +65,7 @@ def imported(source: str) -> set[str]:
             module = node.module or ""
             # `from bartack import views` names a module, `from bartack.nouns.parts import Text` a value in one
             names |= {f"bartack.{alias.name}" for alias in node.names} if module == "bartack" else {module}
-    return names
+    return frozenset(names)
 
 
 UNITS = [path for path in FILES if path != Path("__init__.py")]
@@ -91,7 +100,6 @@ def test_a_package_imports_only_the_packages_it_depends_on(package: str) -> None
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_declares_every_library_that_it_imports(package: str) -> None:
-    distributions = packages_distributions()
     declared = declared_libraries(package) | (declared_libraries("bartack", "cli") if package != "bartack" else set())
     libraries = {
         name.partition(".")[0]
@@ -100,9 +108,13 @@ def test_a_package_declares_every_library_that_it_imports(package: str) -> None:
     }
     libraries -= {*sys.stdlib_module_names, *(name.replace("-", "_") for name in PACKAGES)}
     assert libraries
+    distributions = distributions_of_packages()
     assert {
         name for name in libraries if not declared & {canonical(distribution) for distribution in distributions[name]}
     } == set()
+
+
+distributions_of_packages = cache(packages_distributions)  # reads the metadata of everything that is installed
 
 
 def declared_libraries(package: str, extra: str | None = None) -> set[str]:
@@ -117,12 +129,13 @@ def canonical(distribution: str) -> str:
     return distribution.lower().replace("_", "-")
 
 
-def imported_at_run_time(source: str) -> set[str]:
-    tree = ast.parse(source)
-    tree.body = [
-        node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+def imported_at_run_time(source: str) -> frozenset[str]:
+    body = [
+        node
+        for node in parse(source).body
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
     ]
-    return imported(ast.unparse(tree))
+    return imports_in(ast.Module(body, type_ignores=[]))
 
 
 def test_the_package_itself_imports_the_pure_half_only() -> None:
@@ -141,7 +154,7 @@ def test_the_pure_half_imports_nothing_that_does_io(path: Path) -> None:
 @pytest.mark.parametrize("path", PURE, ids=str)
 def test_the_pure_half_reads_no_clock_and_is_not_async(path: Path) -> None:
     """D-2.3, D-1.4"""
-    tree = ast.parse(FILES[path])
+    tree = parse(FILES[path])
     waiting = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
     assert waiting == []
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]

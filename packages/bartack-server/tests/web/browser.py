@@ -1,9 +1,13 @@
-"""A real Chromium for the tests of the page. Without one, or without playwright, they are skipped."""
+"""A real Chromium for the tests of the page. Without one, or without playwright, they are skipped.
+
+One browser serves all tests of a process, because its start costs more than most of them: each test has windows with
+cookies and caches of their own. The browser belongs to the event loop of the session, so these tests run in that loop.
+"""
 
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,20 @@ CHROMIUM = os.environ.get("BARTACK_TEST_CHROMIUM") or next(filter(None, map(shut
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium; install it, or set BARTACK_TEST_CHROMIUM to its path"
 )
+in_session_loop = pytest.mark.asyncio(loop_scope="session")
+IN_BROWSER = [needs_browser, in_session_loop, pytest.mark.xdist_group("browser")]
+"""The marks of tests with windows."""
+
+
+def in_browser(test: Any) -> Any:
+    """One such test, in a module with others."""
+    for mark in IN_BROWSER:
+        test = mark(test)
+    return test
+
+
+# Lists look for news every four seconds, which many tests wait for.
+POLL_OFTEN = "{ const every = setInterval; window.setInterval = (act, ms) => every(act, ms / 10); }"
 
 
 class Window:
@@ -66,14 +84,37 @@ class Window:
         return is_wider
 
 
+class Browser:
+    """The browser of this process, started when the first window is needed."""
+
+    def __init__(self) -> None:
+        self._exits = AsyncExitStack()
+        self._chromium: Any = None
+
+    async def new_context(self, **options: Any) -> Any:
+        if self._chromium is None:
+            playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+            driver = await self._exits.enter_async_context(playwright.async_playwright())
+            self._chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            self._exits.push_async_callback(self._chromium.close)
+        return await self._chromium.new_context(**options)
+
+    async def close(self) -> None:
+        await self._exits.aclose()
+        self._chromium = None
+
+
+browser = Browser()
+
+
 @asynccontextmanager
 async def windows(count: int = 1, **options: Any) -> AsyncIterator[list[Window]]:
-    """Windows of one browser, each with cookies of its own."""
-    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        try:
-            opened = [Window(await (await browser.new_context(**options)).new_page()) for _ in range(count)]
-            yield opened
-        finally:
-            await browser.close()
+    """Windows, each with cookies of its own."""
+    async with AsyncExitStack() as exits:
+        opened = []
+        for _ in range(count):
+            context = await browser.new_context(**options)
+            exits.push_async_callback(context.close)
+            await context.add_init_script(POLL_OFTEN)
+            opened.append(Window(await context.new_page()))
+        yield opened

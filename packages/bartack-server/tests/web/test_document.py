@@ -9,7 +9,7 @@ from bartack.session.decisions import Decision
 from bartack.store import open_store
 from bartack_server.web.document import html_document
 from tests.web.agents import Gate, new_agent
-from tests.web.browser import needs_browser, windows
+from tests.web.browser import in_browser, windows
 
 HOSTILE = '<script>window.pwned=1</script><img src=x onerror="window.pwned=1"> [x](javascript:window.pwned=1)'
 
@@ -61,7 +61,7 @@ async def test_the_document_shows_what_became_of_calls_and_runs() -> None:
     assert "The run was stopped (user)." in document
 
 
-@needs_browser
+@in_browser
 async def test_a_browser_shows_the_document_with_its_style_and_runs_nothing(gate: Gate, tmp_path: Path) -> None:
     path = tmp_path / "session.html"
     path.write_text(await session(gate), encoding="utf-8")

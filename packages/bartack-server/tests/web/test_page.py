@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import pytest_asyncio
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -19,11 +20,11 @@ from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
 from bartack_server.workers import Worker
 from tests.web.agents import PNG, Gate, abandoned_session, new_agent
-from tests.web.browser import AXE, Window, needs_browser, windows
+from tests.web.browser import AXE, IN_BROWSER, Window, windows
 from tests.web.serving import LIMIT_S, Client, served, server_process
 from tests.web.test_api import finished, state_is
 
-pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
+pytestmark = IN_BROWSER
 SIZES = [(390, 844), (820, 1180), (1440, 900)]
 
 
@@ -38,7 +39,7 @@ class Site:
         await window.sign_in(self.client.url, self._access.code)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def site(gate: Gate) -> AsyncIterator[Site]:
     application = app(new_agent(gate), store=MemoryStore())
     assert isinstance(application.access, TokenAccess)
@@ -296,6 +297,27 @@ async def test_sessions_are_listed_and_found_and_reopened(site: Site) -> None:
         await site.client.post("/sessions/b/requests", type="redact", entryId=said["id"])
         await page.locator(".you", has_text="bicycles").wait_for(state="detached")
         await window.sees("You said: about bicycles")  # the answer is another entry
+        assert window.problems == []
+
+
+async def test_a_page_that_loads_slowly_does_not_take_the_focus_from_what_was_chosen_meanwhile(site: Site) -> None:
+    async with windows() as (window,):
+        page, held, release = window.page, asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            held.set()
+            await release.wait()
+            await route.continue_()
+
+        await page.route("**/api/agents", hold, times=1)
+        await site.enter(window)
+        await asyncio.wait_for(held.wait(), LIMIT_S)
+        await page.locator("session-list input").focus()
+        release.set()
+        await page.get_by_text("New session").first.wait_for()
+        await page.wait_for_selector(".setup")
+        await page.keyboard.type("umbrella")
+        assert await page.locator("session-list input").input_value() == "umbrella"
         assert window.problems == []
 
 

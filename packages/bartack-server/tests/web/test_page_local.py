@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.models.test_local_real import weights
-from tests.web.browser import needs_browser, windows
+from tests.web.browser import in_session_loop, needs_browser, windows
 from tests.web.serving import LIMIT_S
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (bartack[local])")
-pytestmark = [needs_browser, pytest.mark.xdist_group("local-model")]
+pytestmark = [needs_browser, in_session_loop, pytest.mark.xdist_group("local-model")]
 
 
 @asynccontextmanager

@@ -12,12 +12,11 @@ from bartack.tools import LocalRuntime, file_tools, tool
 from bartack.tools.confinement import SandboxName, available_sandboxes
 from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
-from tests.web.browser import Window, needs_browser, windows
+from tests.web.browser import Window, in_browser, windows
 from tests.web.serving import Client, served
 from tests.web.test_api import state_is
 
 HIDDEN = "echo safe" + "\n" * 60 + "touch hidden.txt" + "\n" * 60 + "echo safe"
-IN_BROWSER = pytest.mark.xdist_group("browser")
 
 
 @tool(requires_approval=True, preview=lambda arguments: "stops the old\nversion")
@@ -79,8 +78,7 @@ async def test_a_yes_to_the_api_does_not_apply_to_a_file_that_has_changed_since(
         assert file.read_text() == "theirs\n"
 
 
-@needs_browser
-@IN_BROWSER
+@in_browser
 async def test_a_command_that_hides_between_blank_lines_is_approved_only_once_it_is_open(tmp_path: Path) -> None:
     async with asked_window(tmp_path, asks("run_command", command=HIDDEN)) as window:
         page = window.page
@@ -103,8 +101,7 @@ async def test_a_command_that_hides_between_blank_lines_is_approved_only_once_it
         assert (tmp_path / "hidden.txt").exists()
 
 
-@needs_browser
-@IN_BROWSER
+@in_browser
 @pytest.mark.skipif(not available_sandboxes(), reason="no sandbox works here")
 async def test_a_command_is_shown_with_its_place(tmp_path: Path) -> None:
     async with asked_window(tmp_path, asks("run_command", command="ls"), "auto") as window:
@@ -113,16 +110,14 @@ async def test_a_command_is_shown_with_its_place(tmp_path: Path) -> None:
     assert f"{tmp_path.name} (local), in the sandbox ({available_sandboxes()[0]}: writes only" in place
 
 
-@needs_browser
-@IN_BROWSER
+@in_browser
 async def test_the_preview_of_any_other_tool_is_shown(tmp_path: Path) -> None:
     async with asked_window(tmp_path, asks("deploy", target="prod")) as window:
         rows = await window.page.locator(".question .row").all_inner_texts()
     assert [row.rstrip() for row in rows] == ['target: "prod"', "preview of text:", "  | stops the old", "  | version"]
 
 
-@needs_browser
-@IN_BROWSER
+@in_browser
 async def test_a_long_line_is_approved_only_once_it_is_open(tmp_path: Path) -> None:
     command = f"echo safe{' ' * 5_000}; touch pwned"
     async with asked_window(tmp_path, asks("run_command", command=command)) as window:
@@ -135,8 +130,7 @@ async def test_a_long_line_is_approved_only_once_it_is_open(tmp_path: Path) -> N
         assert not (tmp_path / "pwned").exists()
 
 
-@needs_browser
-@IN_BROWSER
+@in_browser
 async def test_text_of_the_model_does_not_look_like_ours(tmp_path: Path) -> None:
     command = f"ls \u3164\u00a0\u202e<b>x</b>\nin {tmp_path} (local)\n1 line, 2 characters."
     async with asked_window(tmp_path, asks("run_command", command=command)) as window:
@@ -146,8 +140,7 @@ async def test_text_of_the_model_does_not_look_like_ours(tmp_path: Path) -> None
         await window.has(1, ".question .hint")
 
 
-@needs_browser
-@IN_BROWSER
+@in_browser
 async def test_a_question_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("mine\n")

@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from bartack import Agent, MemoryStore, ScriptedModel, Text, Thinking, ToolCall, assistant
 from bartack.queues import StoreQueue
 from bartack.store.requests import note
@@ -12,11 +10,11 @@ from bartack_server.web import WebApp, app
 from bartack_server.web.access import TokenAccess
 from bartack_server.workers import Worker
 from tests.web.agents import GATE, Gate, GatedModel, new_agent, weather
-from tests.web.browser import Window, needs_browser, windows
+from tests.web.browser import IN_BROWSER, Window, windows
 from tests.web.serving import Client, served
 from tests.web.test_api import finished
 
-pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
+pytestmark = IN_BROWSER
 
 
 async def entered(application: WebApp, client: Client, window: Window, session: str = "") -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,19 +20,21 @@ from bartack_server.workers import Worker
 from tests.agent.kit import SESSION, within
 
 
-def block(seconds: float) -> None:
-    time.sleep(seconds)
+def block(is_over: Callable[[], object], seconds: float = 0.01) -> None:
+    """Block the event loop until something has happened, however long a busy machine needs for it."""
+    while not is_over():
+        time.sleep(seconds)
 
 
 async def test_the_line_that_blocks_is_logged_once_and_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[int] = []
-    with Watchdog(blocked_s=0.1, exit_s=0.4, live=lambda: ["s1"], end_process=ended.append):
-        await asyncio.sleep(0.3)
+    with Watchdog(blocked_s=0.25, exit_s=1.0, live=lambda: ["s1"], end_process=ended.append):
+        await asyncio.sleep(0.5)
         assert caplog.records == []
-        block(0.25)
+        block(lambda: caplog.records)
         await asyncio.sleep(0.1)
         assert ended == []
-        block(0.7)
+        block(lambda: ended)
     assert ended == [BLOCKED_EXIT]
     first, second, last = [record.getMessage() for record in caplog.records]
     for text in (first, second):
@@ -43,7 +47,7 @@ async def test_the_line_that_blocks_is_logged_once_and_the_process_ends(caplog: 
 async def test_the_line_that_blocks_is_logged_even_if_the_process_ends_early(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[int] = []
     with Watchdog(blocked_s=60, exit_s=0.2, end_process=ended.append):
-        block(1)
+        block(lambda: ended)
     assert ended == [BLOCKED_EXIT]
     report, last = [record.getMessage() for record in caplog.records]
     assert "in block" in report
@@ -54,10 +58,13 @@ async def test_a_loop_that_ticks_is_left_alone_and_the_thread_ends_with_the_bloc
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[int] = []
-    with Watchdog(blocked_s=0.05, exit_s=0.1, end_process=ended.append) as watching:
-        for _ in range(30):
+    with Watchdog(blocked_s=0.25, exit_s=0.5, end_process=ended.append) as watching:
+        for _ in range(75):
             await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)
+    for thread in threading.enumerate():
+        if thread.name == "bartack-watchdog":
+            await asyncio.to_thread(thread.join, 30.0)
+            assert not thread.is_alive()
     assert (ended, caplog.records) == ([], [])
     # A process that was stopped as a whole: the thread was not woken in time either.
     times, looks = iter([0.0, 100.0, 100.01]), iter([False, False, True])
@@ -72,7 +79,7 @@ async def test_a_worker_names_the_tool_that_blocks_it(caplog: pytest.LogCaptureF
     @tool(name="hang")
     async def hanging() -> str:
         """Hang."""
-        block(0.5)
+        block(lambda: caplog.records)
         return "done"
 
     store = MemoryStore()

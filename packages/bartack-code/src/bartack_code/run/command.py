@@ -26,8 +26,8 @@ from bartack.app.queues import QUEUE
 from bartack.app.sessions import OWN_AGENT
 from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
-from bartack.cli.stdout import OutputClosed
-from bartack.cli.telemetry import export_for
+from bartack.cli.options import export_for
+from bartack.cli.output import OutputClosed
 from bartack.nouns.config import LoopConfig
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import ErrorCode, PartValidationError

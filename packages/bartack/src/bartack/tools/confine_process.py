@@ -16,8 +16,8 @@ lists of paths and a flag; it is enforced by four mechanisms of the kernel, each
 
 ``sockets`` is null, or lists the writable folders of a command that gets its own network namespace, as from bubblewrap.
 Such a command can still reach services through sockets in the file system. Seccomp does not see paths, so it passes
-each connect() to a process that stays outside (see `Connections`). It refuses sockets that can send without connecting,
-and families that network namespaces do not separate.
+each connect() to a process that stays outside (see `SocketConnector`). It refuses sockets that can send without
+connecting, and families that network namespaces do not separate.
 
 ``container`` is the beginning of a command line of podman or docker, which confine the command themselves.
 
@@ -283,7 +283,7 @@ def confine_sockets(folders: list[str]) -> None:
         leave_standard_streams()
         _, received, _, _ = socket.recv_fds(theirs, 1, 1)
         for listener in received:
-            Connections(listener, folders).serve()
+            SocketConnector(listener, folders).serve()
         os._exit(0)
     os.wait()
     theirs.close()
@@ -297,7 +297,7 @@ def confine_sockets(folders: list[str]) -> None:
     ours.close()
 
 
-class Connections:
+class SocketConnector:
     """Connects the sockets of a command, in a process that the command cannot reach.
 
     A call cannot be checked and then allowed: by then, another thread may have changed the address in memory, or the
@@ -407,7 +407,7 @@ def bound_inodes() -> set[int]:
         kernel.send(struct.pack("IHHII", 16 + len(query), 20, _DUMP, 1, 0) + query)
         while True:
             for kind, body in parts("IH", 16, kernel.recv(1 << 18)):
-                if kind <= _DONE:  # or an error
+                if kind <= _DONE:  # errors are below it
                     if kind != _DONE:
                         raise OSError(errno.EPERM, "sock_diag")
                     return inodes
