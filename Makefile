@@ -89,12 +89,8 @@ lab: .venv/ready
 
 #: make docs         regenerate the parts of the docs that come from the code, and build the site in site/
 docs: .venv/ready
-	$(BIN)/python -m lab.draw_tables
-	$(BIN)/python -m lab.draw_formats
-	$(BIN)/python -m lab.draw_providers
-	$(BIN)/python -m lab.draw_cli
-	$(BIN)/python -m lab.draw_rules
-	$(BIN)/python -m lab.draw_benchmark
+	$(BIN)/python -m lab.draw_docs
+	$(BIN)/python -m lab.draw_charts benchmark
 	$(BIN)/python -m lab.figures
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 

@@ -7,12 +7,13 @@ Run it with `make bench` or `python -m bench.model_call`. Each round is a fresh 
 
 import asyncio
 import json
-import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
+
+from bench._measuring import server_process
 
 ROUNDS = 5
 CALLS = 300
@@ -22,7 +23,7 @@ WAIT_SECONDS = 0.3
 def serve(pipe: Connection) -> None:
     """Serve one short answer, slowly and at once, on two ports."""
     from bartack.testing import ExpectedOutcome, Scenario, Stall, fault_server  # noqa: PLC0415 - only the server needs it
-    from bartack.testing.event_writers import EVENT_WRITERS  # noqa: PLC0415 - only the server needs it
+    from bartack.testing.faults import EVENT_WRITERS  # noqa: PLC0415 - only the server needs it
 
     say = EVENT_WRITERS["anthropic-messages"]
     body = say.start() + say.text("Hi") + say.finish("stop")
@@ -41,8 +42,8 @@ def serve(pipe: Connection) -> None:
 
 async def measure(slow: str, fast: str) -> dict[str, float]:
     """Milliseconds in this process: of its first two calls, and of CPU for each later one."""
-    from bartack.models import connect  # noqa: PLC0415 - timed by bench.import_time
-    from bartack.nouns.messages import user  # noqa: PLC0415 - timed by bench.import_time
+    from bartack.models import connect  # noqa: PLC0415 - timed by bench.start_up
+    from bartack.nouns.messages import user  # noqa: PLC0415 - timed by bench.start_up
 
     async def call(base_url: str) -> None:
         async with connect("anthropic:claude-sonnet-4-5", api_key="none", base_url=base_url) as model:
@@ -67,15 +68,9 @@ def main() -> None:
     if len(sys.argv) > 1:
         print(json.dumps(asyncio.run(measure(*sys.argv[1:3]))))
         return
-    near, far = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
-    server.start()
-    try:
-        command = [sys.executable, "-m", "bench.model_call", *near.recv()]
+    with server_process(serve) as urls:
+        command = [sys.executable, "-m", "bench.model_call", *urls]
         runs = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(ROUNDS)]
-    finally:
-        server.terminate()
-        server.join()
     first, second, cpu = (statistics.median(run[name] for run in runs) for name in ("first", "second", "cpu"))
     print(f"first call            {first:7.1f} ms, {WAIT_SECONDS * 1000:.0f} ms of them waiting for the server")
     print(f"second call           {second:7.1f} ms")

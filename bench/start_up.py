@@ -1,9 +1,11 @@
-"""The time of `bartack --help` compared with `import rich`, and of others with `import asyncio, aiohttp`.
+"""The time of `import bartack` compared with `import msgspec`, of `bartack --help` with `import rich`, and of other
+commands with `import asyncio, aiohttp`.
 
 The aims are at most three times as long; as long for `sessions list`, because a command that only reads needs no
 client; and 1.8 times as long for `run`, which asks a server in this process for one word.
 
-Each runs in a fresh interpreter; the medians of the child's processor time are compared.
+Each runs in a fresh interpreter; the medians of the child's processor time are compared. For imports, the start of the
+interpreter does not count. `--slowest` lists the modules that take longest to import.
 """
 
 import http.server
@@ -15,9 +17,11 @@ import sys
 import threading
 
 ROUNDS = 7
+IMPORT_ROUNDS = 15
 AIM = 3.0
 LISTING_AIM = 1.0
 RUN_AIM = 1.8
+TIMED_IMPORT = "import time; begin = time.process_time(); import {}; print(time.process_time() - begin)"
 CHOICE = {"index": 0, "delta": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
 CHUNK = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [CHOICE]}
 
@@ -58,7 +62,29 @@ def run_milliseconds() -> float:
     return measured
 
 
+def import_milliseconds(module: str) -> float:
+    """The median time of one import."""
+    command = [sys.executable, "-c", TIMED_IMPORT.format(module)]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(IMPORT_ROUNDS)]
+    return statistics.median(float(run.stdout) for run in runs) * 1000
+
+
+def slowest(module: str, count: int = 15) -> list[str]:
+    """The modules whose own code takes longest, as reported by ``-X importtime``."""
+    command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [line.removeprefix("import time:").split("|") for line in run.stderr.splitlines()[1:]]
+    own = sorted(((int(line[0]), line[2].strip()) for line in lines), reverse=True)
+    return [f"{micros / 1000:8.2f} ms  {name}" for micros, name in own[:count]]
+
+
 def main() -> None:
+    core, package = import_milliseconds("msgspec"), import_milliseconds("bartack")
+    print(f"import msgspec       {core:6.1f} ms")
+    print(f"import bartack       {package:6.1f} ms")
+    print(f"bartack / msgspec    {package / core:6.2f}      (aim: at most {AIM})")
+    if "--slowest" in sys.argv:
+        print("\n".join(slowest("bartack")))
     nothing, rich = milliseconds("-c", "pass"), milliseconds("-c", "import rich")
     page = milliseconds("-m", "bartack.cli", "--help")
     client = milliseconds("-c", "import asyncio, aiohttp")

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lab.pages import fill_section
-from lab.repository import ROOT
+from lab.repository import ROOT, fill_section
 
 RESULT = ROOT / "bench" / "results" / "workers.json"
 PAGE = ROOT / "docs" / "guides" / "capacity.md"

@@ -23,7 +23,7 @@ until another worker holds the lease, and until that one has stored the next ent
 it is woken counts with the time until then. If the next worker is killed or stopped before it has the lease, the time
 counts from there.
 
-With --control, one protection is removed (see lab/chaos_agents.py), and the experiment must notice it.
+With --control, one protection is removed (see lab/chaos_processes.py), and the experiment must notice it.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Settings(NamedTuple):
     max_block_s: float = 8.0  # after which the watchdog ends a blocked worker
     step_s: float = 0.3
     kills: bool = True
-    restarts: bool = True  # of the database, if it is PostgreSQL
+    restarts: bool = True  # whether the database restarts, if it is PostgreSQL
     control: str = ""
     seed: int = 1
     limit_s: float = 3600.0
@@ -126,7 +126,7 @@ class Chaos:
         self._submitted: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._room = asyncio.Semaphore(settings.at_once)
         self._ended: set[str] = set()
-        self._seen: dict[str, dict[int, str]] = {}  # by viewers: session -> seq -> entry
+        self._seen: dict[str, dict[int, str]] = {}  # what viewers received: session -> seq -> entry
         self._events = 0
         self._problems: list[str] = []
         self._is_over = False  # no more faults are injected

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from bartack import Message, ToolResult
 from bartack.formats.repair import INTERRUPTED
 from bartack.nouns.entries import Entry, RunEnded, RunStarted, ToolStarted
-from bartack.queues.job import WORKER_KEY
-from lab.pages import fill_section, section
+from bartack.queues.run_queue import WORKER_KEY
+from lab.repository import fill_section, section
 
 __all__ = ["Report", "Takeover", "interrupted_in", "live_in", "pid_of", "problems_of", "write_column"]
 
@@ -88,7 +88,7 @@ class Report(NamedTuple):
     runs: int
     ended: int
     viewers: int
-    events: int  # that viewers received
+    events: int  # received by viewers
     tools: int  # calls that were executed
     repeated: list[str]  # calls that were executed twice
     unknown: int  # calls whose outcome was unknown to the run that was taken over

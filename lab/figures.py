@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lab.pages import fill_section
-from lab.repository import PACKAGES, ROOT
+from lab.repository import PACKAGES, ROOT, fill_section
 
 PAGE = ROOT / "docs" / "architecture.md"
 VAGUE = frozenset(re.findall(r"\w+", "one found made known kept at told given about shown rest seen said taken held"))

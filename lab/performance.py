@@ -13,8 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lab.pages import fill_section
-from lab.repository import ROOT
+from lab.repository import ROOT, fill_section
 
 ROUNDS = 5
 PAGE = ROOT / "docs" / "performance.md"
@@ -50,8 +49,18 @@ RATIOS: Mapping[str, Sequence[Ratio]] = {
         Ratio("JSONL: opening 100,000 entries / decoding them", r"JsonlStore[^;]*; ratio (\S+)", "≤ 2"),
         Ratio("PostgreSQL: an append / a plain INSERT", r"per plain INSERT,\s+ratio (\S+)", "≤ 2"),
     ),
-    "import_time": (Ratio("`import bartack` / `import msgspec`", r"bartack / msgspec\s+(\S+)", "≤ 3"),),
+    "page": (
+        Ratio(
+            "an answer on the page in a session of 2,000 messages / in an empty one: browser",
+            r"^browser .* (\S+)$",
+            "≤ 1.5",
+        ),
+        Ratio("… server", r"^server .* (\S+)$", "≤ 1.5"),
+        Ratio("… opening the session", r"^opening .* (\S+)$", "≤ 1.5"),
+        Ratio("bytes that the page gets of an answer / its text and markup", r"text and markup +(\S+)", "≤ 1.5"),
+    ),
     "start_up": (
+        Ratio("`import bartack` / `import msgspec`", r"bartack / msgspec\s+(\S+)", "≤ 3"),
         Ratio("`bartack --help` / `import rich`", r"--help / rich\s+(\S+)", "≤ 3"),
         Ratio("`bartack sessions list` / `import asyncio, aiohttp`", r"sessions list / aiohttp\s+(\S+)", "≤ 1"),
         Ratio("`bartack run`, one word / `import asyncio, aiohttp`", r"^run / aiohttp\s+(\S+)", "≤ 1.8"),

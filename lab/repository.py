@@ -1,4 +1,6 @@
-"""Where things are in this repository: its root, and the source of each package, in the order of their dependencies."""
+"""Where things are in this repository: its root, and the source of each package, in the order of their dependencies;
+and the parts of pages in docs/ that are generated.
+"""
 
 import os
 from collections.abc import Iterator
@@ -11,14 +13,16 @@ __all__ = [
     "ROOT",
     "TESTS",
     "files_of_tests",
+    "fill_section",
     "find_module",
     "find_test",
     "import_path",
+    "section",
     "source_files",
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = {  # by distribution: the folder of its import package
+PACKAGES = {  # distribution -> the folder of its import package
     name: ROOT / "packages" / name / "src" / name.replace("-", "_")
     for name in ("bartack", "bartack-transcripts", "bartack-server", "bartack-code")
 }
@@ -68,3 +72,27 @@ def import_path(root: Path = ROOT) -> str:
     """The value of PYTHONPATH with which a Python imports the packages, and what their tests share, from a checkout."""
     folders = [folder.parent for folder in PACKAGES.values()] + [folder.parent for folder in TESTS]
     return os.pathsep.join(str(root / folder.relative_to(ROOT)) for folder in folders)
+
+
+# -- generated parts of pages: what is between `<!-- NAME -->` and `<!-- end -->`.
+
+_END = "<!-- end -->"
+
+
+def section(text: str, name: str) -> str:
+    """The generated part of this name. Raises `ValueError` if the page has none."""
+    return _split(text, name)[1]
+
+
+def fill_section(text: str, name: str, content: str) -> str:
+    """The page with this content in its part of this name. Raises `ValueError` if the page has none."""
+    preceding, _, following = _split(text, name)
+    return f"{preceding}<!-- {name} -->\n{content}\n{_END}{following}"
+
+
+def _split(text: str, name: str) -> tuple[str, str, str]:
+    preceding, begin, remainder = text.partition(f"<!-- {name} -->")
+    content, end, following = remainder.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"the page has no part between <!-- {name} --> and {_END}")
+    return preceding, content, following

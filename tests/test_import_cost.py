@@ -1,6 +1,6 @@
 """`import bartack` is cheap: it loads no I/O modules and needs nothing but msgspec.
 
-bench/import_time.py measures how long it takes; no test depends on a time.
+bench/start_up.py measures how long it takes; no test depends on a time.
 """
 
 import json

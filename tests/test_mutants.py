@@ -4,10 +4,8 @@ import ast
 
 import pytest
 
-from lab.mutants import Mutant, citing_tests, exemptions, mutants, score
-from lab.pages import section
-from lab.repository import ROOT
-from lab.rules import SPEC, parse
+from lab.mutants import SPEC, Mutant, citing_tests, exemptions, mutants, parse, score
+from lab.repository import ROOT, section
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.rules)

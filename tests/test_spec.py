@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.mutants import MENTION, SPEC, Citation, Rule, citations, name_form, parse
 from lab.repository import PACKAGES, ROOT, files_of_tests
-from lab.rules import MENTION, SPEC, Citation, Rule, citations, name_form, parse
 
 IMPLEMENTED = {"core", "wire", "store", "agent"}  # scopes whose rules must all be cited
 SCOPES = {"core", "wire", "store", "agent", "product"}

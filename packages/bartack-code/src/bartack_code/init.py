@@ -75,7 +75,8 @@ TEMPLATE = """\
 # [commands]
 # timeout_s = 120
 # variables = ["DATABASE_URL"]
-# sandbox = "auto"
+# sandbox = "auto"    # or "podman" or "docker", with an image
+# image = "python:3.13"
 
 # Tools for the web: reading pages, also of these hosts with private addresses, and the provider's own search.
 # [web]

@@ -21,9 +21,8 @@ from bartack.nouns.messages import assistant, user
 from bartack.nouns.parts import ToolCall
 from bartack.store import SessionStore, next_entries, open_store
 from bartack.store.address import ADDRESS_FORMS
-from bartack.testing.event_writers import EVENT_WRITERS
-from bartack.testing.faults import Scenario, Stall, scenarios
-from bartack.testing.server import fault_server
+from bartack.testing.faults import EVENT_WRITERS, Scenario, Stall, scenarios
+from bartack.testing.model_checks import fault_server
 from bartack_code.doctor import models as doctor_models
 from bartack_code.doctor.checks import Check, Probe, examine
 

@@ -32,8 +32,7 @@ from bartack.nouns.errors import (
 )
 from bartack.nouns.messages import Message
 from bartack.nouns.tables import AgentStatus
-from bartack.queues.job import JOB_KEY, WORKER_KEY, Job, Outcome, QueueStatus, WorkerInfo
-from bartack.queues.run_queue import RunQueue
+from bartack.queues.run_queue import JOB_KEY, WORKER_KEY, Job, Outcome, QueueStatus, RunQueue, WorkerInfo
 from bartack.queues.submit import OLDEST_REQUEST, deliver_scheduled, enqueue_requested, submitted_job
 from bartack.store.leases import this_process
 from bartack.store.requests import load_state

@@ -19,7 +19,7 @@ from bartack.nouns.deltas import Delta, Start, TextDelta
 from bartack.nouns.requests import ModelRequest
 from bartack.store.session_store import SessionStore
 from bartack.testing import ExpectedOutcome, Scenario
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.gateway import GatewayApp, gateway
 from bartack_server.gateway.keys import GatewayKey, add_key, digest_of, new_secret
 

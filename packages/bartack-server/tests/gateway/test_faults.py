@@ -12,7 +12,7 @@ import pytest
 from bartack.formats import decoder
 from bartack.nouns.deltas import Done, Failed
 from bartack.testing import FAULT_FORMATS, ExpectedOutcome, Scenario, fault_server, scenarios
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.gateway.bodies import request
 from tests.gateway.serving import serving, upstream
 

@@ -14,7 +14,7 @@ from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Meta
 from bartack.testing import fault_server
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.gateway.client_requests import error_in
 from bartack_server.gateway.keys import revoke_key
 from bartack_server.gateway.pass_through import with_model

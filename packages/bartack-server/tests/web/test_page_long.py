@@ -46,7 +46,7 @@ async def test_the_end_of_a_long_session_is_drawn_and_more_of_it_on_demand() -> 
         await window.send("go on")
         await window.answered("The newest answer.")
         await window.has(DRAWN, ROWS)
-        first = await page.locator(ROWS).first.inner_text()
+        first = await page.locator(ROWS).first.text_content() or ""  # its layout may be left out
         assert f"{TURNS - DRAWN // 2 + 1}" in first, "the earliest ones are left out"
 
         for _ in range(8):  # beyond what was loaded ahead
@@ -56,7 +56,7 @@ async def test_the_end_of_a_long_session_is_drawn_and_more_of_it_on_demand() -> 
                 "([rows, before]) => document.querySelectorAll(rows).length > before", arg=[ROWS, before]
             )
         assert len(asked) > 2
-        texts = await page.locator(ROWS).all_inner_texts()
+        texts = await page.locator(ROWS).all_text_contents()
         numbers = [int(text.split()[1]) for text in texts if text.startswith("Question")]
         assert numbers == list(range(numbers[0], TURNS)), "none is missing or drawn twice"
         assert window.problems == []

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import bartack
 
-NAME = "bartack.queues.job"
+NAME = "bartack.queues.run_queue"
 SOURCE = Path(bartack.__file__).with_name("queues") / "job.py"
 
 

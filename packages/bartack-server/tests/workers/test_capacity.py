@@ -9,7 +9,7 @@ from bartack import user
 from bartack.store import open_store
 from bartack.store.maintenance import check
 from lab.capacity import PAGE, extrapolated, growth, measured
-from lab.pages import fill_section
+from lab.repository import fill_section
 from tests.store import postgres_server
 from tests.store.stores import add
 

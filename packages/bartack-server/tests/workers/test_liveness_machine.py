@@ -24,7 +24,7 @@ from bartack.agent import Agent
 from bartack.nouns.entries import RunEnded
 from bartack.nouns.errors import BartackError, ErrorCode, ModelError, NotFound, StoreError
 from bartack.queues import Job, StoreQueue, WorkerInfo, continue_run, state
-from bartack.queues.job import JOB_KEY
+from bartack.queues.run_queue import JOB_KEY
 from bartack.queues.state import WorkerLeft
 from bartack.session.decisions import Decision
 from bartack.store.requests import decide, load_state, request_abort

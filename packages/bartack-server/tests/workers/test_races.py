@@ -17,7 +17,7 @@ from bartack.agent import Agent
 from bartack.app.queues import opened_queue
 from bartack.nouns.entries import RunEnded, RunStarted
 from bartack.queues import Job, StoreQueue, WorkerInfo, cancel_run
-from bartack.queues.job import JOB_KEY
+from bartack.queues.run_queue import JOB_KEY
 from bartack.queues.submit import deliver_scheduled
 from bartack.store import Lease, MemoryStore, open_store
 from bartack.store.address import StoreAddress

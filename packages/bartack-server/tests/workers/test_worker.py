@@ -16,7 +16,7 @@ from bartack.nouns.entries import RunStarted
 from bartack.nouns.errors import KeyReused, NotAdopted, QueueFull, StoreError
 from bartack.nouns.tables import AgentStatus
 from bartack.queues import Job, QueueStatus, StoreQueue, cancel_run
-from bartack.queues.job import JOB_KEY
+from bartack.queues.run_queue import JOB_KEY
 from bartack.store import MemoryStore, SessionStore, open_store
 from bartack.store.append import Batch, Permit
 from bartack.store.backup import backup, restore

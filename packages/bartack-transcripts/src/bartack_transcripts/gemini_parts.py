@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.gemini_generate.chunks import GeminiKeys
 from bartack.formats.gemini_generate.encode import encode
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
@@ -66,10 +65,10 @@ class ContentWriter:
         if isinstance(part, ToolCall) and part.executed_by == "client":
             self._names[part.tool_call_id] = part.tool_name
             continuation = self.losses.continuation(where, part.continuation)
-            return self._with_data(part, continuation | {GeminiKeys.GEMINI_ID: part.tool_call_id})
+            return self._with_data(part, continuation | {"id": part.tool_call_id})
         if isinstance(part, ToolResult):
             name = self._names.get(part.tool_call_id, "unknown")
-            return self._with_data(part, {"name": name, GeminiKeys.GEMINI_ID: part.tool_call_id})
+            return self._with_data(part, {"name": name, "id": part.tool_call_id})
         return part
 
     def _with_data(self, part: ToolCall | ToolResult, data: Json) -> Part:

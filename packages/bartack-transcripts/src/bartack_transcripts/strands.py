@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter
-from bartack.formats.bedrock_converse.events import ConverseContinuation
+from bartack.formats.bedrock_converse.decode import ConverseContinuation
 from bartack.formats.losses import Losses
 from bartack.formats.usage import token_count
 from bartack.nouns.deltas import Usage

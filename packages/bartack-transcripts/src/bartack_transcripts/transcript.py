@@ -182,16 +182,17 @@ def first_record_id(data: bytes) -> str:
 def line_records(name: str, data: bytes) -> Iterator[Record]:
     """The lines of a file, each with its newline. A last line without one may be torn. Blank lines are one record."""
     place = start = blank = 0  # `blank`: the length of the blank lines before this one
-    for line in data.split(b"\n"):
-        end = start + len(line) + 1
-        if line and not line.isspace():
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        line = data[start:end]
+        if line.isspace():
+            blank += end - start
+        else:
             if blank:
                 yield Record(name, place, data[start - blank : start])
                 place, blank = place + 1, 0
-            yield Record(name, place, data[start:end])
+            yield Record(name, place, line)
             place += 1
-        else:
-            blank += end - start
         start = end
-    if blank and start - blank < len(data):
+    if blank:
         yield Record(name, place, data[start - blank :])

@@ -10,7 +10,7 @@ closes them itself when it continues.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -36,8 +36,14 @@ from bartack.nouns.parts import Part, ToolCall, ToolResult
 from bartack.session.context.window import branch_message
 from bartack.session.redaction import visible
 from bartack.session.title import title_in, title_of
-from bartack_transcripts.entries import record_of, source_files, source_records
-from bartack_transcripts.transcript import Record
+from bartack_transcripts.entries import (
+    SourceRecord,
+    imported_ids,
+    is_source,
+    joined_records,
+    source_files,
+    source_records,
+)
 from bartack_transcripts.values import Json, parse_object, text_in
 
 __all__ = [
@@ -170,10 +176,14 @@ def exported(
         return _written(writer, outgoing)
     records = source_records(entries)
     # A file is read to its end, which decides about the branch. In a tree, that can be what was added to another one.
-    is_other = bool(records) and records[-1][0].id not in on_path and (not writer.is_tree or _is_imported(path, head))
+    imported = imported_ids(entries)
+    is_imported = head is not None and all(entry.id in imported for entry in path if isinstance(entry.fact, Message))
+    is_other = bool(records) and records[-1].entry.id not in on_path and (not writer.is_tree or is_imported)
     if not records or is_other:
         return _written(writer, outgoing)
-    return _continued(writer, outgoing, path, records, may_keep_id=may_keep_id)
+    last = max((place for place, entry in enumerate(path) if is_source(entry)), default=0)
+    imported.update(entry.id for entry in path[: last + 1])
+    return _continued(writer, outgoing, imported, records, may_keep_id=may_keep_id)
 
 
 def _end_of(entries: Sequence[Entry], head: str) -> str:
@@ -233,8 +243,8 @@ def _written(writer: TranscriptWriter, outgoing: Outgoing) -> Exported:
 def _continued(
     writer: TranscriptWriter,
     outgoing: Outgoing,
-    path: Sequence[Entry],
-    records: Sequence[tuple[Entry, Record]],
+    imported: Container[str],
+    records: Sequence[SourceRecord],
     *,
     may_keep_id: bool,
 ) -> Exported:
@@ -242,21 +252,19 @@ def _continued(
 
     The whole file is rewritten if a compaction that was added keeps messages of the source, which are not new.
     """
-    last = max((place for place, entry in enumerate(path) if record_of(entry) is not None), default=0)
-    imported = {entry.id for entry in path[: last + 1]}
     added_entries = tuple(entry for entry in outgoing.entries if entry.id not in imported)
     compactions = [entry.fact for entry in added_entries if isinstance(entry.fact, CompactionSummary)]
     if any(compaction.first_kept_entry_id in imported for compaction in compactions):
         return _written(writer, outgoing)
     old_id = _source_id(outgoing.entries[0])
-    files: dict[str, bytes] = {}
-    for _, record in records:
-        files[record.file] = files.get(record.file, b"") + record.data
+    files = joined_records(source.record for source in records)
     id = old_id if may_keep_id else outgoing.id
     if not may_keep_id:
         files = _with_id(files, old_id, id)
     title = outgoing.title if _is_renamed_here(outgoing.entries) else None
-    added = outgoing._replace(id=id, entries=added_entries, title=title, last_record=_last_record(path[: last + 1]))
+    added = outgoing._replace(
+        id=id, entries=added_entries, title=title, last_record=_last_record(outgoing.entries, records)
+    )
     name = next(iter(files))
     if not added.messages:
         assembled_files = files if writer.assembled is None else writer.assembled(files)
@@ -270,12 +278,6 @@ def _continued(
         return _written(writer, outgoing)
     files[name] = _marked(writer, name, joined, outgoing.entries[0])
     return Exported(id, files, writer.folder(added), False, document.losses, added.directory)
-
-
-def _is_imported(path: Sequence[Entry], head: str | None) -> bool:
-    """Whether a branch that was asked for has no messages but those of its source."""
-    last = max((place for place, entry in enumerate(path) if record_of(entry) is not None), default=0)
-    return head is not None and not any(isinstance(entry.fact, Message) for entry in path[last:])
 
 
 def _is_renamed_here(entries: Sequence[Entry]) -> bool:
@@ -315,7 +317,7 @@ def with_children(
         records = source_records(child) if is_own else []
         if is_own and not records:  # they are among those of the session
             continue
-        if records and not is_redacted and all(record.file.startswith(folder) for _, record in records):
+        if records and not is_redacted and all(source.record.file.startswith(folder) for source in records):
             part_files = _with_id(source_files(child), old_id, export.id)
             if export.id != old_id:
                 part_files = {name: _marked(writer, name, data, child[0]) for name, data in part_files.items()}
@@ -413,13 +415,14 @@ def _renamed(name: str, old_id: str, id: str) -> str:
     return name.replace(old_id, id).replace(old_id[:8], id[:8])
 
 
-def _last_record(path: Sequence[Entry]) -> Json:
+def _last_record(path: Sequence[Entry], records: Sequence[SourceRecord]) -> Json:
     """The last record on the branch that has an id; empty if there is none."""
-    for entry in reversed(path):
-        record = record_of(entry)
-        parsed = None if record is None else parse_object(record.data)
-        if isinstance(parsed, dict) and ("uuid" in parsed or "id" in parsed):
-            return parsed
+    on_path = {entry.id for entry in path}
+    for source in reversed(records):
+        if source.entry.id in on_path or not on_path.isdisjoint(source.entry_ids):
+            parsed = parse_object(source.record.data)
+            if isinstance(parsed, dict) and ("uuid" in parsed or "id" in parsed):
+                return parsed
     return {}
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bartack.nouns import wire
 from bartack.nouns.entries import Custom, Entry, Fact, branch, heads
+from bartack.session.outline import SOURCE
 from bartack.session.title import TITLE, title_in
 from bartack.store import MemoryStore
 from bartack.store.maintenance import check
@@ -116,9 +117,10 @@ def facts_of(entries: list[Entry] | tuple[Entry, ...]) -> list[Fact]:
     return [entry.fact for entry in entries if not isinstance(entry.fact, Custom)]
 
 
-def ids_without_titles(entries: Iterable[Entry]) -> list[str]:
-    """The ids of the entries, without titles that the source got later, which are in no file."""
-    return [entry.id for entry in entries if not (isinstance(entry.fact, Custom) and entry.fact.name == TITLE)]
+def conversation_ids(entries: Iterable[Entry]) -> list[str]:
+    """The ids of the entries, without records, and titles that the source got later, which are in no file."""
+    notes = (SOURCE, TITLE)
+    return [entry.id for entry in entries if not (isinstance(entry.fact, Custom) and entry.fact.name in notes)]
 
 
 def check_reading(row: TranscriptFormat, files: Files) -> list[Transcript]:
@@ -232,9 +234,9 @@ async def test_rows_that_are_added_belong_to_the_same_sessions(name: str, data: 
             if not imported.entries:  # it has the same rows, perhaps in another order
                 assert source_files(entries_of(transcript, NOW)).items() <= source_files(entries).items()
                 continue
-            last = entries_of(transcript, NOW)[-1].id
-            expected = [entry.id for entry in branch(entries_of(transcript, NOW), last)]
-            assert ids_without_titles(branch(entries, last)) == expected
+            last = conversation_ids(entries_of(transcript, NOW))[-1]
+            expected = conversation_ids(branch(entries_of(transcript, NOW), last))
+            assert conversation_ids(branch(entries, last)) == expected
             assert title_in(entries) == (transcript.header.title or title_in(entries))
             assert await check(store, transcript.session_id) == []
 
@@ -268,10 +270,10 @@ async def import_growing(row: TranscriptFormat, name: str, pieces: list[bytes]) 
         grown = await store.entries(transcript.session_id)
         complete = await complete_store.entries(transcript.session_id)
         assert source_files(grown) == source_files(complete)
-        last = next(entry.id for entry in reversed(entries_of(transcript, time)))
+        last = conversation_ids(entries_of(transcript, time))[-1]
         on_branch, expected = branch(grown, last), branch(complete, last)
         assert [fact.kind for fact in facts_of(on_branch)] == [fact.kind for fact in facts_of(expected)]
-        assert ids_without_titles(on_branch) == ids_without_titles(expected)
+        assert conversation_ids(on_branch) == conversation_ids(expected)
         assert title_in(grown) == (title_in(complete) or title_in(grown))  # a title stays if the source has none now
         assert await check(store, transcript.session_id) == []
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bartack.formats import encode, read_request
-from bartack.formats.client_details import without_client_details
+from bartack.formats.anthropic_messages.read import without_client_details
 
 BILLING = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.37; cch=fa690;"}
 REFERENCE = {"type": "tool_reference", "tool_name": "found"}

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bartack.formats import FORMATS, encode, read_request, tool_options, writer
-from bartack.formats.client_tools import INPUT_ONLY, function_name
+from bartack.formats.openai import INPUT_ONLY, function_name
 from bartack.nouns.config import ModelConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import assistant

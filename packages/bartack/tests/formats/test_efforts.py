@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bartack.formats import encode, read_request
-from bartack.formats.efforts import BUDGETS, budget_of, effort_of
+from bartack.formats.settings import BUDGETS, budget_of, effort_of
 from bartack.nouns.config import ThinkingConfig
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from bartack.formats import FORMATS, ModelRequest, encode, format_named, read_request
-from bartack.formats.extra_fields import with_extra
+from bartack.formats.settings import with_extra
 from bartack.nouns.config import ModelConfig, ToolSpec
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import system, user

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bartack.formats import FORMATS, encode, format_named
-from bartack.formats.hosted_declarations import refuse_required
+from bartack.formats.tools import refuse_required
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.hosted_tools import (

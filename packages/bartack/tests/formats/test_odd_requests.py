@@ -9,7 +9,8 @@ import pytest
 
 from bartack import Text, Thinking, ToolCall, ToolResult, assistant, user
 from bartack.formats import FORMATS, ModelRequest, decoder, encode, read_request
-from bartack.formats.body_values import fits_strict_mode, parsed_object
+from bartack.formats.body_values import parsed_object
+from bartack.formats.output_schemas import fits_strict_mode
 from bartack.nouns import wire
 from bartack.nouns.config import ModelConfig, ToolSpec
 from bartack.nouns.deltas import Failed

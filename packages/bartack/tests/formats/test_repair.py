@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from bartack.formats.format import STRICTEST, HistoryRules
+from bartack.formats.losses import PrefixChanged
 from bartack.formats.repair import (
     CONTINUE_PROMPT,
     INTERRUPTED,
@@ -15,7 +16,6 @@ from bartack.formats.repair import (
     repair,
     repair_rest,
 )
-from bartack.formats.trail import PrefixChanged
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, Role, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Image, Part, Text, Thinking, ToolCall, ToolResult

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bartack.formats import Losses, ModelRequest, RequestWriter, encode, format_named
 from bartack.formats import request_writer as module
-from bartack.formats.trail import Trail
+from bartack.formats.losses import Trail
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, Meta, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, Image, Text, Thinking, ToolCall, ToolResult

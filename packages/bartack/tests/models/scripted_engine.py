@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bartack.models.local_engine import Json
+from bartack.models.local import Json
 
 EngineResponse = Sequence[str] | Json | Exception  # chunks of text, an error chunk, or an exception to raise
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bartack.app.demo_tools import demo_tools
-from bartack.models.direct_calls import asks_for_abilities, direct_answer, direct_call
+from bartack.models.local_tools import asks_for_abilities, direct_answer, direct_call
 from bartack.nouns.messages import assistant, tool_message, user
 from bartack.nouns.parts import ToolCall, ToolResult
 

@@ -22,8 +22,7 @@ import jsonschema
 import pytest
 
 import bartack
-from bartack.models.local import LocalModel
-from bartack.models.local_engine import LlamaEngine
+from bartack.models.local import LlamaEngine, LocalModel
 from bartack.models.weights import known_model, pull
 from bartack.nouns.config import SpecificTool, ToolSpec
 from bartack.nouns.deltas import TextDelta

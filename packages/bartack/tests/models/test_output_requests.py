@@ -10,11 +10,10 @@ import pytest
 
 from bartack.agent import Agent
 from bartack.agent.output import OutputType
-from bartack.formats.body_values import fits_strict_mode
-from bartack.formats.output_schemas import claude_schema, closed, strict_schema
+from bartack.formats.output_schemas import claude_schema, closed, fits_strict_mode, strict_schema
 from bartack.models import connect
 from bartack.nouns.errors import PartValidationError
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.models.doubles import KEY, BytesClient
 
 

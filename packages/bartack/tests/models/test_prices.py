@@ -53,7 +53,7 @@ from contextlib import asynccontextmanager
 from bartack.models import connect
 from bartack.nouns.deltas import Done
 from bartack.nouns.messages import user
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.models.doubles import BytesClient
 
 say = EVENT_WRITERS["anthropic-messages"]

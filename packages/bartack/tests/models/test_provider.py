@@ -20,7 +20,7 @@ from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.store import MemoryStore
 from bartack.stream.assembler import MessageAssembler
 from bartack.testing import ExpectedOutcome, Scenario, Stall, check_stream, fault_server
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.counting import counting_environment
 from tests.models.doubles import KEY, BytesClient, read
 

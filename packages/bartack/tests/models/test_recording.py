@@ -13,7 +13,7 @@ from bartack.nouns.deltas import Done, Failed
 from bartack.nouns.errors import ErrorCode, ModelError, PartValidationError
 from bartack.nouns.messages import user
 from bartack.testing import fault_server, scenarios
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.models.doubles import KEY, BytesClient, read
 
 SAY = EVENT_WRITERS["anthropic-messages"]

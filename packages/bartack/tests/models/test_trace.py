@@ -7,7 +7,7 @@ import pytest
 
 from bartack import PartValidationError, connect, user
 from bartack.models import RequestMetadata
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.counting import counting_environment
 from tests.models.doubles import KEY, BytesClient, read
 

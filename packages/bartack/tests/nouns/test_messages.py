@@ -78,6 +78,15 @@ def test_a_call_id_appears_once_in_a_message(role: Role, parts: tuple[Part, ...]
     assert (caught.value.path, caught.value.rule) == ("$.parts[2].payload.toolCallId", "000-6.1")
 
 
+def test_a_subclass_of_a_part_is_allowed_where_the_part_is() -> None:
+    class Note(Text, frozen=True):
+        """A text of an application's own."""
+
+    assert assistant(Note("a"), Note("b")).text == "ab"
+    with pytest.raises(PartValidationError, match="not allowed"):
+        Message("tool", (Note("a"),))
+
+
 def test_the_content_can_be_read_by_kind() -> None:
     """000-3.2.14, 004-relations.2"""
     calls = (ToolCall("c1", "t", {}), ToolCall("c2", "t", {}))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
-from bartack.formats.bedrock_invoke.decode import BedrockInvoke
+from bartack.formats.bedrock_invoke import BedrockInvoke
 from bartack.nouns.deltas import Delta, Done, Failed, Start
 from tests.formats.framing.framing_bytes import aws_message
 from tests.recordings.agreement import assembler_of, decoded

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from bartack.nouns.errors import QueueFull
 from bartack.queues import Job, Limit, RunQueue, StoreQueue, WorkerInfo
-from bartack.queues.job import PROTOCOL
+from bartack.queues.run_queue import PROTOCOL
 from bartack.store import MemoryStore, SessionStore, open_store
 from tests.store import postgres_server
 

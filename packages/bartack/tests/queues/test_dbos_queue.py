@@ -16,7 +16,7 @@ from bartack import Message, ScriptedModel, ToolCall, assistant
 from bartack.agent import Agent
 from bartack.nouns.errors import QueueFull, StoreError
 from bartack.queues import Job, Limit, QueueStatus, cancel_run, continue_run
-from bartack.queues.job import MAX_DEATHS
+from bartack.queues.run_queue import MAX_DEATHS
 from bartack.session.decisions import Decision
 from bartack.store import SessionStore, open_store
 from bartack.store.requests import decide

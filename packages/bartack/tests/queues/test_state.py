@@ -10,7 +10,7 @@ import pytest
 
 from bartack.nouns.errors import ErrorCode, PartValidationError, StoreError
 from bartack.queues import Job, Limit
-from bartack.queues.job import MAX_DEATHS, Outcome
+from bartack.queues.run_queue import MAX_DEATHS, Outcome
 from bartack.queues.state import (
     JobClaimed,
     JobCompleted,

@@ -12,7 +12,7 @@ from bartack import ToolCall, assistant
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import Conflict, ErrorCode, LeaseLost, StoreError
 from bartack.queues import Job, Limit, StoreQueue, WorkerInfo, store_queue
-from bartack.queues.job import PROTOCOL
+from bartack.queues.run_queue import PROTOCOL
 from bartack.store import MemoryStore, SessionStore
 from bartack.store.maintenance import all_sessions, check_all
 from bartack.store.session_store import RESERVED, Lease, Tail, next_entries

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.formats.bedrock_invoke.decode import BedrockInvoke
-from bartack.formats.bedrock_invoke.encode import encode
-from bartack.formats.bedrock_invoke.read import read_request
+from bartack.formats.bedrock_invoke import BedrockInvoke, encode, read_request
 from bartack.formats.losses import Losses
 from tests.recordings.agreement import assert_agrees, assert_cuts_change_nothing, decoded
 from tests.recordings.oracle_others import read_stream

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.cohere_v2.decode import CohereV2
-from bartack.formats.cohere_v2.encode import encode
-from bartack.formats.cohere_v2.read import read_request
+from bartack.formats.cohere_v2 import CohereV2, encode, read_request
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.requests import ModelRequest

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.gemini_generate.chunks import TEXT_METADATA
-from bartack.formats.gemini_generate.decode import GeminiGenerate
+from bartack.formats.gemini_generate.decode import TEXT_METADATA, GeminiGenerate
 from bartack.formats.gemini_generate.encode import encode
 from bartack.formats.gemini_generate.read import read_request
 from bartack.formats.losses import Losses

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from bartack.formats.losses import Losses
-from bartack.formats.ollama_chat.decode import OllamaChat
-from bartack.formats.ollama_chat.encode import encode
-from bartack.formats.ollama_chat.read import read_request
+from bartack.formats.ollama_chat import OllamaChat, encode, read_request
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.requests import ModelRequest
 from tests.recordings.agreement import FRAMINGS, assembler_of, assert_agrees, assert_cuts_change_nothing, decoded

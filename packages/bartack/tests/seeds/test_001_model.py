@@ -35,7 +35,7 @@ from bartack.models.model import StreamingModel
 from bartack.nouns import wire
 from bartack.nouns.config import SpecificTool, ToolSpec
 from bartack.nouns.wire import dump, load
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from tests.counting import counting_environment
 from tests.formats.every_rule import RULES
 from tests.formats.history_check import check_history

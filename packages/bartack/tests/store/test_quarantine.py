@@ -15,7 +15,7 @@ from bartack.nouns import wire
 from bartack.nouns.entries import Entry, Fact, MessageQueued, SessionHeader
 from bartack.nouns.errors import Conflict, NotFound, StoreError
 from bartack.nouns.messages import user
-from bartack.queues.job import JOB_KEY
+from bartack.queues.run_queue import JOB_KEY
 from bartack.store import SessionStore, next_entries, open_store
 from bartack.store.backup import restore
 from bartack.store.foreign import adopt, check_adopted, is_foreign, mark_foreign

@@ -1,14 +1,16 @@
 """Each wall of each sandbox, tried from inside, as root and as an ordinary user. Every attempt is made without the
 sandbox too, where it succeeds: so the wall is what stops it."""
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,10 +119,14 @@ def place(request: pytest.FixtureRequest, uid: int, monkeypatch: pytest.MonkeyPa
     )
     shared = Path("/dev/shm", base.name)
     shared.write_text("hunter2")
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as service:
-        service.bind(str(base / "home/user/work/service"))
-        service.listen()
-        (base / "home/user/work/service").chmod(0o777)
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as services:
+        for name in ("home/user/work/service", "outside/service", "outside/datagrams"):
+            kind = socket.SOCK_DGRAM if name.endswith("datagrams") else socket.SOCK_STREAM
+            service = services.enter_context(socket.socket(socket.AF_UNIX, kind))
+            service.bind(str(base / name))
+            if kind == socket.SOCK_STREAM:
+                service.listen(100)
+            (base / name).chmod(0o777)
         yield Place(base, uid, policy, sandbox, bystander.pid, server.getsockname()[1])
     shared.unlink()
     bystander.kill()
@@ -138,6 +144,9 @@ def _public_python() -> str:
 
 
 _CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+# From one of two connected sockets, which need no permission to be made.
+_SEND = "import socket, sys; a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.sendto(b'x', sys.argv[1])"
+_VSOCK = "import socket; socket.socket(socket.AF_VSOCK)"
 
 ATTEMPTS = {
     "write beside the workspace": "echo y > $BASE/outside/file",
@@ -162,6 +171,12 @@ ATTEMPTS = {
     "signal a process": "kill -0 $PID",
     "connect to a server": "exec 3<>/dev/tcp/127.0.0.1/$PORT",
     "connect to a service in the workspace": f"python3 -c '{_CONNECT}' $PWD/service",
+    "connect to a service elsewhere": f"python3 -c '{_CONNECT}' $BASE/outside/service",
+    "connect to a service by a relative path": f"python3 -c '{_CONNECT}' ../../../outside/service",
+    "connect to a service through a link": f"ln -sf $BASE/outside src/way; python3 -c '{_CONNECT}' src/way/service",
+    "connect to a renamed service": f"mv service a; python3 -c '{_CONNECT}' a; code=$?; mv a service; exit $code",
+    "send to a service": f'python3 -c "{_SEND}" $BASE/outside/datagrams',
+    "create a socket of the machine": f"python3 -c '{_VSOCK}'",
 }
 
 
@@ -190,12 +205,74 @@ def test_the_settings_of_the_kernel_cannot_be_changed(place: Place, attempt: str
     assert place.run(attempt).returncode != 0
 
 
+_SERVICES = """
+import multiprocessing, socket, sys, threading
+if __name__ == "__main__":
+    multiprocessing.set_start_method("forkserver")
+    with multiprocessing.Pool(1) as pool:
+        assert pool.map(abs, [-1]) == [1]
+    names = ["own", "/tmp/own", "\\0own", ("127.0.0.1", 0)]
+    for name in names:
+        family = socket.AF_INET if isinstance(name, tuple) else socket.AF_UNIX
+        with socket.socket(family) as server, socket.socket(family) as client:
+            server.bind(name)
+            server.listen()
+            connecting = threading.Thread(target=client.connect, args=(server.getsockname(),))
+            connecting.start()
+            connection, _ = server.accept()
+            connecting.join()
+            client.send(b"x")
+            assert connection.recv(1) == b"x"
+    for name, expected in (("own", ConnectionRefusedError), ("none", FileNotFoundError)):
+        try:
+            socket.socket(socket.AF_UNIX).connect(name)
+        except expected:
+            continue
+        sys.exit(f"{name}: no {expected.__name__}")
+"""
+
+
 def test_commands_can_connect_to_each_other(place: Place) -> None:
-    script = (
-        "import socket; server = socket.socket(socket.AF_UNIX); server.bind('own'); server.listen();"
-        " socket.socket(socket.AF_UNIX).connect('own')"
-    )
-    assert (place.run(f'python3 -c "{script}"').returncode == 0) is (place.sandbox == "bubblewrap")
+    (place.workspace / "src/services.py").write_text(_SERVICES)
+    ended = place.run("python3 src/services.py; code=$?; rm -f own; exit $code")
+    assert (ended.returncode == 0) is (place.sandbox == "bubblewrap"), ended.stderr
+
+
+def test_a_service_cannot_be_shown_as_one_of_the_command(place: Place) -> None:
+    """A command with its own mount namespace shows a service of the machine in the workspace."""
+    bound = f"mount --bind $BASE/outside src && python3 -c '{_CONNECT}' src/service"
+    if place.sandbox != "bubblewrap":
+        pytest.skip("all sockets are refused")
+    ended = place.run(f'unshare -rm bash -c "{bound}"')
+    assert ended.returncode != 0
+    assert place.run("unshare -rm true").returncode != 0 or "PermissionError" in ended.stderr
+    if place.run("unshare -rm true", confined=False).returncode == 0:
+        assert place.run(f'unshare -rm bash -c "{bound}"', confined=False).returncode == 0
+
+
+def test_a_sandbox_inside_another_one_connects_to_nothing(place: Place) -> None:
+    """The kernel passes the calls of a process to one other process."""
+    if place.sandbox != "bubblewrap":
+        pytest.skip("all sockets are refused")
+    spec = json.dumps({"memory": 1 << 33, "processes": 1_000, "landlock": None, "sockets": ["/"]})
+    launcher = [sys.executable, "-I", "-S", confinement._LAUNCHER, spec]
+    outer = [*launcher, *launcher, "python3", "-c", _CONNECT, str(place.workspace / "service")]
+    assert "PermissionError" in subprocess.run(outer, capture_output=True, text=True, check=False).stderr
+
+
+def test_nothing_is_left_of_a_command(place: Place) -> None:
+    """Also not what makes its connections."""
+    assert place.run("sleep 0.1").returncode == 0
+    deadline = time.monotonic() + 60
+    while any(str(place.workspace) in line for line in _command_lines()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield path.read_text(errors="replace")
 
 
 def test_ordinary_work_is_possible_inside(place: Place) -> None:

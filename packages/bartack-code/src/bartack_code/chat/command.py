@@ -20,7 +20,7 @@ from rich.console import Console
 
 from bartack.agent import LiveApprover
 from bartack.agent.settings import PromptContext
-from bartack.agent.tracing import Telemetry
+from bartack.agent.tracing import TelemetrySink
 from bartack.app.agent_setup import AgentSetup, command_options, demo_notice, new_agent, private_files, resolve_setup
 from bartack.app.coding_prompt import coding_prompt
 from bartack.app.errors import with_hint
@@ -33,9 +33,9 @@ from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.models import description, download
+from bartack.cli.options import export_for, exporting
 from bartack.cli.output import show_by_windows
 from bartack.cli.store_access import store_flag
-from bartack.cli.telemetry import export_for, exported
 from bartack.display.visible_text import visible_text
 from bartack.models.by_name import DefaultModel
 from bartack.models.local import LocalModel
@@ -57,6 +57,7 @@ from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.checkpoints import CheckpointFolder, CheckpointRuntime
 from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
 from bartack_code.workspace.hooks import HookFile, HookRunner, find_hook_file
+from bartack_code.workspace.memory import edit_memory, user_memory
 from bartack_code.workspace.plan import update_plan
 from bartack_code.workspace.project import ProjectFile, project_files, project_instructions
 from bartack_code.workspace.subagents import extension_tools
@@ -143,7 +144,7 @@ def chat(
         export = export_for(otel)
     uses_project = bool(setup.files or setup.instructions) and _is_trusted(directory, console)
     setup = setup._replace(is_read_only=setup.files and not uses_project)
-    files = project_files(directory) if setup.instructions and uses_project else []
+    files = [*user_memory(), *(project_files(directory) if uses_project else ())] if setup.instructions else []
     extensions = load_extensions(directory, Path.home(), project=uses_project)
     with options.usage_errors():
         hooks = (*settings_file().settings.hooks, *(_project_hooks(directory, console) if uses_project else ()))
@@ -163,7 +164,7 @@ def chat(
         telemetry=None if export is None else export.telemetry,
     )
     try:
-        with exported(export):
+        with exporting(export):
             run_async(_chat(setup, console, directory, flags, project=_Project(files, extensions, hooks)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
@@ -301,7 +302,7 @@ class _ChatOptions(NamedTuple):
     uses_own_models: bool
     thinking: bool
     mode: Mode | None
-    telemetry: Telemetry | None
+    telemetry: TelemetrySink | None
 
 
 async def _chat(
@@ -335,7 +336,7 @@ async def _chat(
                 await _prompt_loop(conversation, keyboard, pastes)
     if conversation.session_id is not None:
         arguments = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
-        conversation.note(f"Continue this session with: bartack chat{arguments}", soft_wrap=True)
+        conversation.note(f"Continue with: bartack chat{arguments}", soft_wrap=True)
 
 
 async def _new_conversation(
@@ -403,8 +404,10 @@ async def _new_conversation(
         console, keyboard, permission_file=permission_file, runtime=runtime, configured=settings.approval, mode=mode
     )
     skills = skill_text(extensions.skills) if setup.files else ""
+    plan = (update_plan,) if setup.files else ()
+    memory = (edit_memory,) if setup.files and not setup.is_read_only else ()
     agent = new_agent(
-        setup._replace(tools=(*setup.tools, *((update_plan,) if setup.files else ()), *own_tools())),
+        setup._replace(tools=(*setup.tools, *plan, *memory, *own_tools())),
         store,
         approver=LiveApprover(),
         approval=approvals.policy,

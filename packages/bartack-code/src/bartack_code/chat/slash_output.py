@@ -19,7 +19,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
-from bartack.session.context.tokens import message_tokens, tool_tokens
+from bartack.session.context.window import message_tokens, tool_tokens
 from bartack.store import Spend
 from bartack.store.address import default_path
 from bartack.store.transfer import export_session
@@ -31,6 +31,7 @@ from bartack_code.workspace.attachments import as_mention
 from bartack_code.workspace.project import init_prompt
 
 _BAR = 20  # columns of a bar
+_INSTRUCTION_FILE = re.compile(r"(?m)^Instructions of .+?, from (.+):$")
 
 
 async def cost_command(chat: Conversation, argument: str) -> None:
@@ -57,8 +58,7 @@ async def context_command(chat: Conversation, argument: str) -> None:
         chat.note("Nothing is in the context yet.")
         return
     if argument == "prompt":
-        prompts = [message.text for message in request.request.messages if message.role == "system"]
-        chat.console.print(safe_text("\n\n".join(prompts)), markup=False, highlight=False)
+        chat.console.print(safe_text("\n\n".join(_system_texts(request.request))), markup=False, highlight=False)
         return
     rows = context_rows(request.request, chat.usage.context_tokens)
     total = sum(row.tokens for row in rows)
@@ -78,7 +78,13 @@ async def context_command(chat: Conversation, argument: str) -> None:
     if any(message.text.startswith(coding_prompt(info.provider, window)) for message in request.request.messages):
         variant = "short" if is_small(info.provider, window) else "long"
         chat.note(f"Coding prompt: version {PROMPT_VERSION}, {variant}. /context prompt shows it.")
+    if files := _INSTRUCTION_FILE.findall("\n\n".join(_system_texts(request.request))):
+        chat.note(f"Instructions from {', '.join(files)}.")
     chat.note(f"{format_context(total, window)}. /compact makes room.")
+
+
+def _system_texts(request: ModelRequest) -> list[str]:
+    return [message.text for message in request.messages if message.role == "system"]
 
 
 def _bar(tokens: int, total: int, chat: Conversation) -> str:

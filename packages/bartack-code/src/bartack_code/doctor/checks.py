@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,15 +31,15 @@ from bartack.app.settings import Settings, check_variables, choose_model, config
 from bartack.cli.store_access import with_store
 from bartack.models.client import MASK, mask_secrets
 from bartack.models.vendors import VENDORS
-from bartack.nouns.errors import BartackError, StoreError
+from bartack.nouns.errors import BartackError, StoreError, ToolError
 from bartack.store import Finding, SessionStore
 from bartack.store.address import StoreAddress
 from bartack.store.maintenance import all_sessions
 from bartack.store.maintenance import check as check_store
 from bartack.tools import file_tools
-from bartack.tools.confinement import available_sandboxes
+from bartack.tools.confinement import SandboxPolicy, available_sandboxes, new_sandbox
 from bartack.tools.mcp import HttpServer, ServerConfig
-from bartack.tools.mcp.config import expanded
+from bartack.tools.mcp.config import expand_variables
 
 if TYPE_CHECKING:
     from bartack.app.telemetry_export import Destination
@@ -176,12 +177,18 @@ def _version_of(library: str) -> str | None:
 def sandbox() -> Iterator[Check]:
     """What confines the commands of a model here."""
     try:
-        chosen = settings_file().settings.commands.sandbox
+        commands = settings_file().settings.commands
     except BartackError:  # reported by another check
         yield Check("sandbox", "note", "unknown, because the configuration file is invalid")
         return
-    working = available_sandboxes()
-    if chosen == "off":
+    working, chosen = available_sandboxes(), commands.sandbox
+    if chosen in ("podman", "docker"):
+        try:
+            new_sandbox(SandboxPolicy(root=Path.cwd(), home=Path.home(), image=commands.image), chosen)
+            yield Check("sandbox", "ok", f"{chosen}, with containers of {commands.image}")
+        except ToolError as error:
+            yield Check("sandbox", "error", f"{chosen} does not work here", error.message)
+    elif chosen == "off":
         yield Check("sandbox", "note", "turned off in the configuration", 'Set sandbox = "auto" in [commands].')
     elif chosen != "auto" and chosen not in working:
         others = f"Working here: {', '.join(working)}." if working else "None works here."
@@ -371,7 +378,7 @@ def _server(name: str, config: ServerConfig) -> Check:
             texts = (config.url, *config.headers.values())
         else:
             texts = (config.command, *config.args, *config.env.values())
-        values = [expanded(text) for text in texts]
+        values = [expand_variables(text) for text in texts]
     except BartackError as error:
         return Check(name, "error", f"{config.address}: {error.message}", "Set the variable before you start Bartack.")
     if not isinstance(config, HttpServer) and shutil.which(values[0]) is None:

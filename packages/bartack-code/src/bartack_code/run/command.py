@@ -26,8 +26,8 @@ from bartack.app.queues import QUEUE
 from bartack.app.sessions import OWN_AGENT
 from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
-from bartack.cli.stdout import OutputClosed
-from bartack.cli.telemetry import export_for
+from bartack.cli.options import export_for
+from bartack.cli.output import OutputClosed
 from bartack.nouns.config import LoopConfig
 from bartack.nouns.entries import ApprovalRequired
 from bartack.nouns.errors import ErrorCode, PartValidationError
@@ -40,6 +40,7 @@ from bartack_code.run.single_run import PreparedRun, execute
 from bartack_code.workspace.attachments import MAX_BYTES, load_attachment
 from bartack_code.workspace.extensions import Extensions, load_extensions, skill_text
 from bartack_code.workspace.hooks import find_hook_file
+from bartack_code.workspace.memory import user_memory
 from bartack_code.workspace.project import project_files, project_instructions
 from bartack_code.workspace.trust import untrusted
 
@@ -242,7 +243,7 @@ def _with_project(setup: AgentSetup, output: Output, unused: Sequence[Path]) -> 
     """The set-up with the instructions of the project, its skills and sub-agents, and the user's own. If some of the
     project's are in a folder that the user has not trusted (`unused`), none of them is read."""
     directory = Path.cwd()
-    files = [] if unused else project_files(directory)
+    files = [*user_memory(), *([] if unused else project_files(directory))]
     extensions = load_extensions(directory, Path.home(), project=not unused)
     if unused:
         names = ", ".join(map(str, unused))

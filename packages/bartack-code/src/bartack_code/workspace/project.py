@@ -41,6 +41,7 @@ class ProjectFile(NamedTuple):
 
     path: Path
     text: str
+    is_memory: bool = False  # of the user, for all projects (`bartack_code.workspace.memory`)
 
 
 def named_instructions(directory: Path) -> dict[Path, list[Path]]:
@@ -98,7 +99,8 @@ def project_instructions(base: str, directory: Path, files: Iterable[ProjectFile
     """The instructions for a model that works in this directory."""
     blocks = [base, environment_text(directory, today)]
     for file in files:
-        blocks.append(f"Instructions of this project, from {valid_text(str(file.path))}:\n\n{file.text}")
+        subject = "the user for all projects" if file.is_memory else "this project"
+        blocks.append(f"Instructions of {subject}, from {valid_text(str(file.path))}:\n\n{file.text}")
     return "\n\n".join(filter(None, blocks))
 
 

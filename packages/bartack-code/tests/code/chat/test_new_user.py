@@ -5,8 +5,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from lab.record_walk import ASKED, SCRIPT, TEST, walk
-from lab.terminal_svg import film
+from lab.draw_chat import ASKED, SCRIPT, TEST, film, walk
 from tests.code.chat.scene import scene
 from tests.code.chat.terminal import needs_tmux
 

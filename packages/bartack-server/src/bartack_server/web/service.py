@@ -13,27 +13,29 @@ from typing import Any, NamedTuple, TypeVar
 
 from bartack.agent import Agent
 from bartack.agent.run import Prompt
+from bartack.app.modes import Mode
 from bartack.app.sessions import DIRECTORY, header_of
 from bartack.events import LiveEvent
 from bartack.models.prices import ModelInfo
+from bartack.nouns.deltas import Start
 from bartack.nouns.entries import SessionHeader, StreamFailed
 from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.queues import Job, RunQueue, StoreQueue
+from bartack.session.run_state import RunState
 from bartack.session.title import title_from
 from bartack.store import open_store
-from bartack.store.address import StoreAddress
 from bartack.store.append import check_id
 from bartack.store.foreign import adopt as adopt_session
 from bartack.store.foreign import check_adopted
 from bartack.store.requests import load_state
-from bartack.store.session_store import RESERVED, SessionStore, new_session
+from bartack.store.session_store import RESERVED, SessionStore, Tail, new_session
 from bartack.tools import LocalRuntime
-from bartack_server.answer_drafts import answered_sessions, drafts_folder
 from bartack_server.web.access import User
 from bartack_server.web.hub import LiveHub
 from bartack_server.web.queued_runs import QueuedRuns
 from bartack_server.web.runs import AGENT_KEY, ServerRuns
+from bartack_server.web.session_rules import modes_of
 
 __all__ = ["SessionService", "StartedRun", "gateway_key_in"]
 
@@ -72,18 +74,15 @@ class SessionService:
         models: Sequence[str] = (),
         drain_s: float = 20.0,
         queue: Callable[[SessionStore], RunQueue] | None = None,
-        drafts: Path | None = None,
     ) -> None:
         """`models` are those that users may choose besides the agents' own. `queue` returns the queue that runs are
-        handed to. `drafts` is where gateways on this machine keep their answers in progress; with the address of a
-        store, it follows from that.
+        handed to.
         """
         self._given = agents
         self._store_at = store
         self._models = models
         self.drain_s = drain_s
         self._new_queue = queue
-        self._drafts = drafts
         self.closing = asyncio.Event()  # the server is about to stop
         self._store: SessionStore | None = None
         self._opening = asyncio.Lock()
@@ -116,9 +115,7 @@ class SessionService:
             self.queue: RunQueue = (self._new_queue or StoreQueue)(store)
             if self._new_queue is not None:
                 self.runs = QueuedRuns(self.agents, store, self.queue)
-            if self._drafts is None and (address is None or isinstance(address, str | Path)):
-                self._drafts = drafts_folder(StoreAddress.parse(address))
-            self.hub = LiveHub(store, self._drafts)
+            self.hub = LiveHub(store)
             self._store = store
             self._owns_store = store is not address
             self._resuming = asyncio.create_task(self.runs.keep_resuming())
@@ -169,6 +166,7 @@ class SessionService:
         agent: str | None = None,
         head: str | None = None,
         model: str | None = None,
+        mode: Mode | None = None,
         adopt: bool = False,
         **settings: Any,
     ) -> StartedRun:
@@ -189,9 +187,17 @@ class SessionService:
         async with new_session(self.store, session_id, header) as is_new:
             position = "0" if is_new else str((await self.store.tail_of(session_id)).seq)
             chosen = chosen_agent or await self.runs.agent_of(session_id) or next(iter(self.agents))
-            run = await self.runs.start(
-                chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings
-            )
+            before = self.runs.rules.mode_of(session_id)
+            if mode is not None:
+                self.check_mode(chosen, mode)
+                self.runs.rules.set_mode(session_id, mode)
+            try:
+                run = await self.runs.start(
+                    chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings
+                )
+            except BaseException:
+                self.runs.rules.set_mode(session_id, before)
+                raise
         if isinstance(run, Job):
             return StartedRun(session_id, None, position, run.id)
         return StartedRun(session_id, run.run_id, position)
@@ -237,6 +243,17 @@ class SessionService:
             raise PartValidationError(f"Unknown agent {name!r}; known: {', '.join(self.agents)}.", path="$.agent")
         return name
 
+    def modes_of(self, agent: str) -> tuple[Mode, ...]:
+        """The permission modes that users of an agent can choose; none if workers run it."""
+        return modes_of(self.agents[agent]) if self.runs.obeys_rules else ()
+
+    def check_mode(self, agent: str, mode: Mode) -> None:
+        """`PartValidationError` if sessions of this agent do not have this permission mode."""
+        modes = self.modes_of(agent)
+        if mode not in modes:
+            known = f"known: {', '.join(modes)}" if modes else "it always asks as its tools declare"
+            raise PartValidationError(f"Agent {agent!r} has no mode {mode!r}; {known}.", path="$.mode")
+
     async def offered_models(self) -> list[str]:
         """The models that users may choose: those of the agents, and those that the server was given.
 
@@ -269,6 +286,12 @@ class SessionService:
             self._infos[agent, chosen] = await asyncio.to_thread(model.model_info)
         return self._infos[agent, chosen]
 
+    async def run_state(self, session_id: str) -> RunState:
+        """The run state of a session, from which its overview follows."""
+        position, state = await load_state(self.store, session_id)
+        await self._keep_overview(session_id, position, state)
+        return state
+
     async def state_of(self, session_id: str, tail: str | None = None) -> str:
         """``running`` here or elsewhere, ``waiting`` for an approval or a result, ``interrupted``, or ``idle``.
 
@@ -299,16 +322,25 @@ class SessionService:
                     pass
         return None
 
-    def answered_sessions(self) -> Mapping[str, str]:
-        """The sessions in which gateways on this machine are answering, with the model that answers."""
-        return {} if self._drafts is None else answered_sessions(self._drafts)
+    async def answering(self, session_id: str, header: SessionHeader) -> str | None:
+        """The model whose answer through a gateway is arriving in this session."""
+        if gateway_key_in(header) is None or await self.store.lease_of(session_id) is None:
+            return None
+        batches = await self.store.read_journal(session_id)
+        first = batches[0].deltas[0].delta if batches else None
+        return first.model_id if isinstance(first, Start) else None
 
     async def _overview(self, session_id: str, tail: str | None) -> Overview:
         """Computed once for each last entry, which is `tail` if that is known."""
         overview = self._overviews.get(session_id)
         if overview is not None and overview.tail == tail:
             return overview
-        position, state = await load_state(self.store, session_id)
+        return await self._keep_overview(session_id, *await load_state(self.store, session_id))
+
+    async def _keep_overview(self, session_id: str, position: Tail, state: RunState) -> Overview:
+        overview = self._overviews.get(session_id)
+        if overview is not None and overview.tail == position.entry_id:
+            return overview
         activity = "idle"
         if state.run_id is not None:
             activity = "waiting" if state.questions or state.deferred else "running"

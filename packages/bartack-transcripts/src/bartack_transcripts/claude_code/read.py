@@ -107,7 +107,7 @@ def _is_line_of_program(json: Json) -> bool:
 
 def looks_like_kode(name: str, head: bytes) -> bool:
     """Whether a file is a transcript that Kode began."""
-    return looks_like_claude_code(name, head) and _KODE.search(head) is not None
+    return _KODE.search(head) is not None and looks_like_claude_code(name, head)
 
 
 def read_claude_code(files: Files) -> list[Transcript]:

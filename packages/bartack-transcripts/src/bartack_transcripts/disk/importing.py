@@ -26,13 +26,14 @@ from bartack.nouns.errors import Conflict, NotFound, PartValidationError, StoreE
 from bartack.nouns.ids import derived_id
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Part, ToolCall, ToolResult
-from bartack.session.outline import Outline, outlines_of
+from bartack.session.outline import SOURCE, Outline, outlines_of
 from bartack.session.title import TITLE, title_of
 from bartack.store import Entries, SessionStore
 from bartack.store.foreign import check_foreign_id, marking_append
 from bartack.store.session_store import SessionAppend
 from bartack_transcripts.disk.files import FoundTranscript
-from bartack_transcripts.formats import SOURCE, Transcript, entries_of, record_of, source_files, source_records
+from bartack_transcripts.entries import KnownRecords, entries_of, joined_records, source_files, source_records
+from bartack_transcripts.transcript import Record, Transcript
 
 __all__ = ["ImportedTranscript", "SeenFiles", "fewer_collections", "import_transcript", "is_known_copy"]
 
@@ -113,13 +114,13 @@ async def import_transcript(store: SessionStore, transcript: Transcript, modifie
     Raises `StoreError`, and `SessionInUse` while a run works on the session.
     """
     transcript = await _identified(store, transcript)
-    entries = entries_of(transcript, modified, is_checked=False)
+    is_checked = False
     for attempt in range(_ATTEMPTS):
         try:
-            return await _import(store, transcript, entries)
+            return await _import(store, transcript, modified, is_checked=is_checked)
         except StoreError as error:
             if isinstance(error.cause, PartValidationError):
-                entries = entries_of(transcript, modified)  # without what cannot be stored
+                is_checked = True  # leaves out what cannot be stored
             elif not isinstance(error, Conflict) or error.tail is None or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError  # the last attempt returns or raises
@@ -136,19 +137,25 @@ def fewer_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-async def _import(store: SessionStore, transcript: Transcript, entries: Sequence[Entry]) -> ImportedTranscript:
+async def _import(
+    store: SessionStore, transcript: Transcript, modified: datetime, *, is_checked: bool
+) -> ImportedTranscript:
     session_id = transcript.session_id
     try:
         stored = await store.entries(session_id)
     except NotFound:
+        entries = entries_of(transcript, modified, is_checked=is_checked)
         return await _append(store, Entries(session_id, (), ()), entries, is_rewritten=False)
     outlines = outlines_of(stored.texts)
-    entries = _under_stored_names(entries, stored, outlines)
+    sources = [stored[place] for place, outline in enumerate(outlines) if _is_source(outline)]
+    known = {(source.record.file, source.record.place): source for source in source_records(sources)}
+    transcript = _under_stored_names(transcript, known)
+    entries = entries_of(transcript, modified, known=known, is_checked=is_checked)
     stored_ids = {outline.id for outline in outlines}
     added = [entry for entry in entries if entry.id not in stored_ids]
-    if added and transcript.has_own_records and _is_earlier_state(entries, stored, outlines):
+    if added and transcript.has_own_records and _is_earlier_state(transcript, known):
         return ImportedTranscript(session_id, 0, False, False)
-    is_rewritten = bool(added) and _is_rewritten(stored, outlines, entries)
+    is_rewritten = bool(added) and _is_rewritten(transcript, known)
     added = _after_notes(_with_unused_calls(added, entries, outlines), stored)
     last = added[-1] if added else stored[-1]
     if _has_new_title(transcript, stored, outlines):
@@ -196,9 +203,9 @@ def _has_new_title(transcript: Transcript, stored: Entries, outlines: Sequence[O
 
 
 def _after_notes(added: Sequence[Entry], stored: Entries) -> list[Entry]:
-    """The new entries, attached after the notes that were added here to the last entry of the source.
+    """The new entries, attached after what follows the last message of the source: its records, and notes added here.
 
-    Titles and redactions apply to the whole session. Otherwise they would be the end of a separate branch.
+    Records, titles and redactions concern the whole session. Otherwise they would be the end of a separate branch.
     """
     last = len(stored) - 1
     while last and _is_note(stored[last]) and stored[last].parent_id == stored[last - 1].id:
@@ -208,7 +215,7 @@ def _after_notes(added: Sequence[Entry], stored: Entries) -> list[Entry]:
 
 
 def _is_note(entry: Entry) -> bool:
-    return isinstance(entry.fact, Redaction) or (isinstance(entry.fact, Custom) and entry.fact.name != SOURCE)
+    return isinstance(entry.fact, Redaction | Custom)
 
 
 def _is_source(outline: Outline) -> bool:
@@ -226,22 +233,24 @@ async def _identified(store: SessionStore, transcript: Transcript) -> Transcript
             stored = await store.entries(candidate.session_id)
         except NotFound:
             break
-        if _continues(entries_of(candidate, is_checked=False), stored):
+        if _continues(candidate, stored):
             break
         number += 1
         candidate = dataclasses.replace(transcript, id=f"{transcript.id}-{number}")
     return candidate
 
 
-def _continues(entries: Sequence[Entry], stored: Entries) -> bool:
+def _continues(transcript: Transcript, stored: Entries) -> bool:
     """Whether one of two sources is the beginning of the other, by its bytes or by its messages.
 
     A list of messages ends with brackets, which move when it grows. An answer at the end may be incomplete.
     """
-    data, stored_data = (b"".join(source_files(several).values()).rstrip(_ENDS) for several in (entries, stored))
+    files = joined_records(_records_of(transcript).values()), source_files(stored)
+    data, stored_data = (b"".join(several.values()).rstrip(_ENDS) for several in files)
     if data.startswith(stored_data) or stored_data.startswith(data):
         return True
-    read, imported = _messages(entries), [entry for entry in _messages(stored) if entry.run_id is None]
+    read = _messages(entries_of(transcript, is_checked=False))
+    imported = [entry for entry in _messages(stored) if entry.run_id is None]
     stored_ids = {entry.id for entry in imported}
     common = next((place for place, entry in enumerate(read) if entry.id not in stored_ids), len(read))
     return any(len(_without_last_answer(messages)) <= common for messages in (read, imported))
@@ -256,56 +265,56 @@ def _without_last_answer(messages: Sequence[Entry]) -> Sequence[Entry]:
     return messages[:-1] if is_answered else messages
 
 
-def _under_stored_names(entries: Sequence[Entry], stored: Entries, outlines: Sequence[Outline]) -> Sequence[Entry]:
-    """The entries, with the names that their files had when the session was imported first."""
-    first = next((record for entry in entries if (record := record_of(entry)) is not None), None)
-    stored_first = next((stored[place] for place, outline in enumerate(outlines) if _is_source(outline)), None)
-    stored_record = None if stored_first is None else record_of(stored_first)
-    if first is None or stored_record is None or not first.file.endswith((".jsonl", ".json")):
-        return entries
-    ending, is_same_place = PurePosixPath(first.file).suffix, first.place == stored_record.place
-    if first.file == stored_record.file or not is_same_place or not stored_record.file.endswith(ending):
-        return entries
-    name, stored_name = first.file.removesuffix(ending), stored_record.file.removesuffix(ending)
-    return [_under_name(entry, name, stored_name) for entry in entries]
+def _records_of(transcript: Transcript) -> dict[tuple[str, int], Record]:
+    """The records by file and place, in order."""
+    records = {(record.file, record.place): record for step in transcript.steps for record in step.records}
+    return dict(sorted(records.items()))
 
 
-def _under_name(entry: Entry, name: str, stored_name: str) -> Entry:
-    record = record_of(entry)
-    if record is None or not isinstance(entry.fact, Custom) or not record.file.startswith(name):
-        return entry
-    data = {**entry.fact.data, "file": stored_name + record.file.removeprefix(name)}
-    return replace(entry, fact=replace(entry.fact, data=data))
+def _under_stored_names(transcript: Transcript, known: KnownRecords) -> Transcript:
+    """The transcript, with the names that its files had when the session was imported first."""
+    first = next((record for step in transcript.steps for record in step.records), None)
+    stored_first = next(iter(known.values()), None)
+    if first is None or stored_first is None or not first.file.endswith((".jsonl", ".json")):
+        return transcript
+    stored_name, ending = stored_first.record.file, PurePosixPath(first.file).suffix
+    stored_names = {file for file, _ in known}
+    names = {record.file for step in transcript.steps for record in step.records}
+    is_renamed = first.file not in stored_names and stored_name not in names
+    if not is_renamed or first.place != stored_first.record.place or not stored_name.endswith(ending):
+        return transcript
+    name, stored_name = first.file.removesuffix(ending), stored_name.removesuffix(ending)
+
+    def named(record: Record) -> Record:
+        is_named = record.file.startswith(name)
+        return record._replace(file=stored_name + record.file.removeprefix(name)) if is_named else record
+
+    steps = [step._replace(records=tuple(map(named, step.records))) for step in transcript.steps]
+    return dataclasses.replace(transcript, steps=steps)
 
 
-def _is_earlier_state(entries: Sequence[Entry], stored: Entries, outlines: Sequence[Outline]) -> bool:
+def _is_earlier_state(transcript: Transcript, known: KnownRecords) -> bool:
     """Whether the files are as they were earlier, or were cut off: each is the beginning of the one that is stored."""
-    if _has_last_record(outlines, entries):
+    if _has_stored_records(transcript, known):
         return False
-    stored_files = source_files(stored)
-    return all(stored_files.get(name, b"").startswith(data) for name, data in source_files(entries).items())
+    stored_files = joined_records(source.record for source in known.values())
+    files = joined_records(_records_of(transcript).values())
+    return all(stored_files.get(name, b"").startswith(data) for name, data in files.items())
 
 
-def _has_last_record(outlines: Sequence[Outline], entries: Sequence[Entry]) -> bool:
-    """Whether the source still has the record that was stored last, so that it can only have grown."""
-    last = next((outline.id for outline in reversed(outlines) if _is_source(outline)), None)
-    return last is None or any(entry.id == last for entry in entries)
+def _has_stored_records(transcript: Transcript, known: KnownRecords) -> bool:
+    """Whether the source still has all records that are stored, so that it can only have grown."""
+    records = _records_of(transcript)
+    return all(records.get(place) == source.record for place, source in known.items())
 
 
-def _is_rewritten(stored: Entries, outlines: Sequence[Outline], entries: Sequence[Entry]) -> bool:
+def _is_rewritten(transcript: Transcript, known: KnownRecords) -> bool:
     """Whether a record of the conversation is not as it was when the source was last imported.
 
     An answer that has grown becomes another entry as well, but its records are the same.
     """
-    if _has_last_record(outlines, entries):
-        return False
-    records = (record for entry in entries if (record := record_of(entry)) is not None)
-    current = {(record.file, record.place): record.data for record in records}
-    return any(
-        current.get((record.file, record.place)) != record.data
-        for entry, record in source_records(stored)
-        if isinstance(entry.fact, Custom) and entry.fact.data.get("entries")
-    )
+    records = _records_of(transcript)
+    return any(records.get(place) != source.record for place, source in known.items() if source.entry_ids)
 
 
 def _with_unused_calls(added: Sequence[Entry], entries: Sequence[Entry], outlines: Sequence[Outline]) -> list[Entry]:

@@ -8,6 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+import zlib
+from base64 import b64encode
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -349,7 +351,8 @@ def test_an_export_is_installed_with_its_sub_agents(
 @pytest.mark.parametrize("name", ["../../evil.jsonl", "/tmp/evil.jsonl", "a\\..\\b", "\x1b]0;x\x07.jsonl", "a\0b"])
 def test_a_forged_session_cannot_name_a_file_elsewhere(name: str, home: Path, tmp_path: Path, capsys: Out) -> None:
     header = SessionHeader(origin="claude-code", metadata={"sourceId": "x; touch pwned"})
-    record = Custom(name=SOURCE, data={"file": name, "place": 0, "of": 1, "text": "{}\n"})
+    content = {"zlib": b64encode(zlib.compress(b"{}\n")).decode()}
+    record = Custom(name=SOURCE, data={"entries": [], "steps": [[0, 1]], "files": [[name, 1, 0, [3]]], **content})
     common: dict[str, Any] = {"session_id": "forged", "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}
     entries = [
         Entry(id="1", parent_id=None, seq=1, fact=header, **common),

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -125,7 +126,7 @@ class RunLog:
         self._see = see
         self._tracer = tracer
         self._lock = asyncio.Lock()
-        self._waiting: list[_Append] = []  # for the lock
+        self._waiting: list[_Append] = []  # for the lock, and being stored
         self._changed = asyncio.Event()
         self._renewal: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
@@ -175,10 +176,11 @@ class RunLog:
 
     async def _append(self, append: _Append) -> tuple[Entry, ...]:
         async with self._lock:
-            if not append.is_done:
-                group = self._next_group()
+            if not append.is_done:  # a task that held the lock before may have done it
+                group = self._next_group(append)
                 async with self._following_paused():
                     with self._tracer.append([fact for member in group for fact in member.facts]):
+                        self._drop_superseded(group)
                         await self._append_group(group)
                         if append.error is not None:
                             raise append.error
@@ -186,42 +188,53 @@ class RunLog:
             raise append.error
         return append.entries
 
-    def _next_group(self) -> list[_Append]:
-        """What is appended next: the first of those that wait, and what may be stored with it. Its own task, or that of
-        one before it in the group, does so."""
-        group = [self._waiting.pop(0)]
-        while group[0].may_share and self._waiting and self._waiting[0].may_share:
-            group.append(self._waiting.pop(0))
-        return group
+    def _next_group(self, append: _Append) -> list[_Append]:
+        """This append, and those right after it that may be stored with it.
 
-    async def _append_group(self, group: list[_Append]) -> None:
-        """Append the facts together; one at a time if that fails, so that each has its own error."""
+        All stay in line until they are done: if the task that stores them is cancelled, as at the end of the event
+        loop, the next one stores its own. Whatever is in line before this append has lost its task that way.
+        """
+        self._waiting = self._waiting[self._waiting.index(append) :]
+        return list(takewhile(lambda other: other is append or (append.may_share and other.may_share), self._waiting))
+
+    @staticmethod
+    def _drop_superseded(group: Iterable[_Append]) -> None:
+        for append in group:
+            if append.error is None and append.still is not None and not append.still():
+                append.error = Superseded()
+
+    async def _append_group(self, group: Sequence[_Append]) -> None:
+        """Append the facts together; if that fails, one at a time, so that each has its own error.
+
+        The outcome of a failed append is unknown, so the same entries are appended again, without asking whether they
+        are still wanted: that has not changed, because only a conflict lets the run see more of the session.
+        """
+        entries: list[Entry] = []
         try:
-            await self._append_together(group)
+            entries = await self._stored(group)
         except Exception as error:  # noqa: BLE001 - raised by the `append` that it belongs to
             if len(group) > 1:
                 for append in group:
                     await self._append_group([append])
-            elif isinstance(error, StoreError):
-                self.failure = group[0].error = error
-            else:
-                group[0].error = error
+                return
+            group[0].error = error
+            if isinstance(error, StoreError):
+                self.failure = error
         for append in group:
             append.is_done = True
-
-    async def _append_together(self, group: Iterable[_Append]) -> None:
-        entries: list[Entry] = []
-        is_stored = False
-        while not is_stored:
-            if self.failure is not None:
-                raise self.failure
-            for append in group:
-                if append.error is None and append.still is not None and not append.still():
-                    append.error = Superseded()
-            entries = self._numbered(append for append in group if append.error is None)
-            is_stored = not entries or await self._is_stored(entries)
+        self._waiting = [append for append in self._waiting if not append.is_done]
         for entry in entries:
             self._push(entry)
+
+    async def _stored(self, group: Sequence[_Append]) -> list[Entry]:
+        """The entries of the group, once they are stored."""
+        while True:
+            if self.failure is not None:
+                raise self.failure
+            entries = self._numbered(append for append in group if append.error is None)
+            if not entries or await self._is_stored(entries):
+                return entries
+            self._drop_superseded(group)
 
     async def _is_stored(self, entries: Sequence[Entry]) -> bool:
         """Append the entries; False if others appended first, in which case their entries are folded."""

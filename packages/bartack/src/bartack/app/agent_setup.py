@@ -12,7 +12,7 @@ import msgspec
 from bartack.agent import Agent, Hooks
 from bartack.agent.output import OutputType
 from bartack.agent.settings import PromptContext, RetryPolicy
-from bartack.agent.tracing import Telemetry
+from bartack.agent.tracing import TelemetrySink
 from bartack.app.coding_prompt import coding_prompt
 from bartack.app.demo_tools import demo_tools
 from bartack.app.errors import with_hint
@@ -128,7 +128,7 @@ def new_agent(
     *,
     approver: Approver | None,
     approval: ApprovalPolicy | None = None,
-    telemetry: Telemetry | None = None,
+    telemetry: TelemetrySink | None = None,
     runtime: Runtime | None = None,
     output: SchemaOutput | None = None,
     instructions: Callable[[PromptContext[Any]], str] | None = None,
@@ -172,6 +172,7 @@ def command_options() -> CommandOptions:
         timeout_ms=int(commands.timeout_s * 1000),
         max_timeout_ms=int(commands.max_timeout_s * 1000),
         sandbox=commands.sandbox,
+        image=commands.image,
         network=commands.network,
         writable=[Path(path) for path in commands.writable],
     )

@@ -43,6 +43,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 
 COMMAND_TOOL = "run_command"
 FILE_TOOLS = frozenset(("write_file", "edit_file"))
+MEMORY_TOOL = "edit_memory"  # changes the instructions for all projects, so no rule covers it
 
 # Files and folders whose content some program executes or obeys without asking: hooks and the pager of git, rules
 # and commands of Bartack, tasks of editors, what shells read when they start, installed programs and libraries, and the
@@ -100,7 +101,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     def covers(self, call: RuledCall) -> bool:
         """Whether this call is allowed."""
-        if _is_unsandboxed(call) and not self.unsandboxed:
+        if (_is_unsandboxed(call) and not self.unsandboxed) or call.tool == MEMORY_TOOL:
             return False
         if self.tool is not None:
             if (self.tool, self.digest) != (call.tool, call.digest):

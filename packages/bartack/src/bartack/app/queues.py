@@ -7,7 +7,7 @@ from bartack.app.errors import with_hint
 from bartack.nouns.entries import Entry
 from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.queues import Limit, RunQueue, StoreQueue, continue_run
-from bartack.queues.job import MAX_DEATHS, job_of
+from bartack.queues.run_queue import MAX_DEATHS, job_of
 from bartack.store import SessionStore
 from bartack.store.address import StoreAddress
 from bartack.store.requests import load_state

@@ -25,7 +25,8 @@ file that ``BARTACK_CONFIG`` names:
     timeout_s = 120              # unless the model asks for more, up to max_timeout_s
     max_timeout_s = 3600
     variables = ["DATABASE_URL"] # of the environment that commands get beside harmless ones; * matches anything
-    sandbox = "auto"             # "bubblewrap", "landlock", "seatbelt", or "off"
+    sandbox = "auto"             # "bubblewrap", "landlock", "seatbelt", "podman", "docker" or "off"
+    image = "python:3.13"        # of the containers of podman or docker
     network = false              # inside the sandbox
     writable = ["~/.cache/go-build"]  # inside the sandbox, beside the working directory
 
@@ -75,7 +76,8 @@ class CommandSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 120.0
     max_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 3_600.0
     variables: tuple[str, ...] = ()
-    sandbox: Literal["auto", "bubblewrap", "landlock", "seatbelt", "off"] = "auto"
+    sandbox: Literal["auto", "bubblewrap", "landlock", "seatbelt", "podman", "docker", "off"] = "auto"
+    image: str | None = None
     network: bool = False
     writable: tuple[str, ...] = ()
 

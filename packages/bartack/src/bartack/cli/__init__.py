@@ -12,7 +12,7 @@ import sys
 from typing import NoReturn
 
 from bartack.app.extras import install_command
-from bartack.cli.stdout import guard_stdout
+from bartack.cli.output import guard_stdout
 
 _NO_STDOUT = "Redirect it to a file, or to /dev/null if you do not need the output."
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from bartack.app.errors import error_hint, error_text
 from bartack.app.extras import COMMAND_PACKAGES
-from bartack.cli.stdout import PIPE_CLOSED, OutputClosed
+from bartack.cli.output import PIPE_CLOSED, OutputClosed
 
 GROUP = "bartack.commands"
 
@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, Command] = {
     "models": Command("bartack.cli.models", "Download, list and remove local models."),
     "schema": Command("bartack.cli.schema", "Print the JSON Schema of the canonical JSON."),
     "sessions": Command("bartack.cli.sessions", "List, search, export, import, check and purge sessions."),
-    "usage": Command("bartack.cli.spending", "Show the tokens and costs of all sessions."),
+    "usage": Command("bartack.cli.usage", "Show the tokens and costs of all sessions."),
 }
 
 _FIRST = ("chat", "run", "init")  # the other commands follow in alphabetical order
@@ -65,7 +65,7 @@ def run(words: Sequence[str], commands: Mapping[str, Command] | None = None) -> 
     """
     debug, command_words = take_debug(words)
     if debug:
-        from bartack.cli.tracebacks import print_tracebacks  # noqa: PLC0415 - needed only here
+        from bartack.cli.output import print_tracebacks  # noqa: PLC0415 - needed only here
 
         print_tracebacks()
     try:
@@ -169,7 +169,7 @@ def _run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
         if find_spec(library) is None:
             raise ModuleNotFoundError(name=library)
     app = import_module(command.module).app
-    from bartack.cli.usage import run_app  # noqa: PLC0415 - imports typer, as commands do
+    from bartack.cli.options import run_app  # noqa: PLC0415 - imports typer, as commands do
 
     return run_app(app, arguments, f"bartack {name}")
 

@@ -1,21 +1,25 @@
-"""What the commands share: how a command is made, the options they have in common, and what Tab completes for those.
+"""What the commands share: how a command is made and run, the options they have in common, and what Tab completes for
+those.
 
 Completion functions run only while a shell completes a line, so they import what they need themselves. They offer
 nothing where there is nothing to find, and never fail.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from bartack.app.errors import error_hint, with_hint
-from bartack.app.settings import Mode
-from bartack.nouns.errors import BartackError
+from bartack.app.settings import Mode, setting
+from bartack.cli.output import note
+from bartack.nouns.errors import BartackError, ErrorCode
 
 _SESSIONS = 50  # more do not fit on a screen
 _TIMEOUT_S = 2.0  # limit for a database server; pressing Tab should not block
@@ -246,3 +250,102 @@ SessionArgument = Annotated[
     str,
     typer.Argument(metavar="SESSION", help="Session id, or its first characters.", autocompletion=complete_sessions),
 ]
+
+
+# -- running a command
+#
+# typer reports a wrong command line with a usage line, in its own terms. Here it becomes one sentence and a hint.
+
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
+_PLAIN = [  # pydantic's messages in plain words
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"does not match the formats? .*"), "is not a valid time"),
+    (re.compile(r"Input should be a valid integer.*"), "it must be an integer"),
+    (re.compile(r"Input should be greater than or equal to "), "it must be at least "),
+    (re.compile(r"Input should be less than or equal to "), "it must be at most "),
+]
+_NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
+
+
+def run_app(app: typer.Typer, words: Sequence[str], name: str) -> int:
+    """Run a command and return its exit status. Raises `UsageError` with a hint, and what the command raises."""
+    try:
+        status = app(list(words), prog_name=name, standalone_mode=False)
+    except typer.Abort:  # Ctrl-C or the end of the input at a question
+        print("Stopped.", file=sys.stderr)
+        return 1
+    except typer.TyperException as error:
+        if error.format_message().startswith("Usage: "):  # a group without a command: the message is its help page
+            print(error.format_message(), file=sys.stderr)
+            return 2
+        report = usage_report(error, name)
+        raise with_hint(UsageError(report.text, code=ErrorCode.INVALID_CONFIG), report.hint) from error
+    return status if isinstance(status, int) else 0
+
+
+class UsageReport(NamedTuple):
+    """What is wrong with a command line, and what to do."""
+
+    text: str
+    hint: str
+
+
+def usage_report(error: typer.TyperException, name: str) -> UsageReport:
+    """The error of the command with this name in one sentence, and a hint."""
+    context = getattr(error, "ctx", None)
+    path = name if context is None else context.command_path
+    help_hint = f"'{path} --help' explains the arguments."
+    message = " ".join(error.format_message().split())
+    option = getattr(error, "option_name", None)
+    if option is not None and message.startswith("No such option"):
+        params = context.command.get_params(context) if context else []
+        option_names = [
+            name for parameter in params for name in parameter.opts if name.startswith("-")
+        ]  # not those of arguments
+        close = get_close_matches(option, option_names, n=1, cutoff=0.7)
+        return UsageReport(f"Unknown option {option!r}.", f"Did you mean {close[0]!r}?" if close else help_hint)
+    if match := _EXTRA.match(message):
+        return UsageReport(f"Unexpected argument {match[1]!r}.", f"Quote an argument with spaces. {help_hint}")
+    if match := _NO_COMMAND.match(message):
+        close = get_close_matches(match[1], context.command.commands if context else (), n=1)
+        hint = f"Did you mean '{path} {close[0]}'?" if close else f"'{path} --help' lists the commands."
+        return UsageReport(f"Unknown command {match[1]!r} of {path}.", hint)
+    text = message.removeprefix("Invalid value: ")
+    for pattern, plain in _PLAIN:
+        text = pattern.sub(plain, text)
+    text = f"{text[:1].upper()}{text[1:]}" if not text.startswith("--") else text
+    return UsageReport(text if text.endswith((".", "?")) else f"{text}.", help_hint)
+
+
+# -- telemetry
+#
+# What `--otel` asks for: the spans and metrics of a command, from its start to its end.
+
+if TYPE_CHECKING:
+    from bartack.app.telemetry_export import TelemetryExport
+
+
+def export_for(flag: bool | None) -> "TelemetryExport | None":
+    """The export that --otel or the settings ask for; None without. Errors carry a hint.
+
+    Raises `BartackError` for wrong variables, and `ModuleNotFoundError` if an extra is missing.
+    """
+    if not setting("otel", flag):
+        return None
+    from bartack.app.telemetry_export import TelemetryExport  # noqa: PLC0415 - slow, and needs an extra
+
+    return TelemetryExport()
+
+
+@contextmanager
+def exporting(export: "TelemetryExport | None") -> Iterator[None]:
+    """Deliver what is left when the block ends, and print a warning if that fails."""
+    if export is None:
+        yield
+        return
+    try:
+        with export:
+            yield
+    finally:
+        if export.problem is not None:
+            note(f"warning: {export.problem}")

@@ -1,5 +1,11 @@
-"""How commands print: JSON for programs, tables on a terminal, tab-separated lines elsewhere, and notes on stderr."""
+"""How commands print: JSON for programs, tables on a terminal, tab-separated lines elsewhere, and notes on stderr.
 
+`guard_stdout` makes stdout report precisely when it can no longer be written to, and `print_tracebacks` is what --debug
+adds.
+"""
+
+import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,6 +14,7 @@ from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
 from bartack.app.safe_text import json_bytes, safe_text
+from bartack.nouns.logs import logger
 
 Row = Sequence[str]
 _GAP = 2  # spaces between columns
@@ -53,7 +60,7 @@ def show_by_windows(text: str) -> None:
     import typer  # noqa: PLC0415 - only a question needs it
 
     columns, rows = get_terminal_size()
-    lines = [piece for line in text.split("\n") for piece in _folded(line, columns)]
+    lines = [piece for line in text.split("\n") for piece in _fold_line(line, columns)]
     step = max(rows - 2, 1)  # a line for the note, and one for what is typed
     for start in range(0, len(lines), step):
         typer.echo("\n".join(lines[start : start + step]), err=True)
@@ -62,11 +69,11 @@ def show_by_windows(text: str) -> None:
             typer.prompt(note, default="", show_default=False, prompt_suffix=" ", err=True)
 
 
-def _folded(line: str, columns: int) -> list[str]:
+def _fold_line(line: str, columns: int) -> list[str]:
     """The line as the window will show it, with a mark where it continues: what the model wrote begins no line."""
     columns = columns if line.isascii() else columns // 2  # a sign may be two columns wide
     step = max(columns - len(_CONTINUED), 1)
-    return [line[:columns], *(_CONTINUED + line[at : at + step] for at in range(columns, len(line), step))]
+    return [line[:columns], *(_CONTINUED + line[start : start + step] for start in range(columns, len(line), step))]
 
 
 def print_table(header: Sequence[Column], rows: Iterable[Row]) -> None:
@@ -118,3 +125,71 @@ def progress_bar(description: str, total: int | None) -> Iterator[Callable[..., 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda steps=1: bar.advance(task, steps)
+
+
+# -- a stdout that can no longer be written to
+#
+# The disk is full, or the reader of a pipe went away. Other errors of the system stay as they are.
+
+PIPE_CLOSED = 128 + 13  # the status that shells give a program ended by SIGPIPE
+
+
+class OutputClosed(OSError):
+    """stdout can no longer be written to; the cause is the system's error."""
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether the reader of a pipe went away, which is not an error."""
+        return isinstance(self.__cause__, BrokenPipeError)
+
+    @property
+    def reason(self) -> str:
+        """Why, in a few words."""
+        return getattr(self.__cause__, "strerror", None) or str(self.__cause__)
+
+
+def guard_stdout() -> None:
+    """Let every write to `sys.stdout` that fails raise `OutputClosed`."""
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    buffer: Any = sys.stdout.buffer
+    if type(getattr(buffer, "raw", buffer)) is io.FileIO:  # not a console of Windows
+        guarded: Any = _GuardedFile(sys.stdout.fileno(), "wb", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            guarded if buffer is getattr(buffer, "raw", buffer) else io.BufferedWriter(guarded),  # see python -u
+            encoding=sys.stdout.encoding,
+            line_buffering=sys.stdout.line_buffering,
+            write_through=sys.stdout.write_through,
+        )
+    sys.stdout.reconfigure(errors="replace")  # a character its encoding lacks must not be fatal
+
+
+class _GuardedFile(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) if data else 0  # typer tries an empty one, and ignores its error
+        except OSError as error:
+            # What is still buffered is lost, but the interpreter must be able to flush it when it exits.
+            with open(os.devnull, "wb") as devnull:  # noqa: PTH123 - not a path of the file system
+                os.dup2(devnull.fileno(), self.fileno())
+            raise OutputClosed from error
+
+
+# -- tracebacks of tools
+#
+# What --debug prints during a command. The model gets only the last line of each.
+
+
+class _CurrentStderr(logging.Handler):
+    """Prints to stderr as it is at the time: a chat shows what is printed during an answer above its live area."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr)
+
+
+def print_tracebacks() -> None:
+    """Print the tracebacks of tools to stderr from now on, with the text of the exceptions."""
+    log = logger("content")
+    log.setLevel(logging.DEBUG)
+    if not any(isinstance(handler, _CurrentStderr) for handler in log.handlers):
+        log.addHandler(_CurrentStderr())

@@ -1,4 +1,4 @@
-"""Wire formats, one folder each: a provider's bytes to deltas, and messages to a provider's request body.
+"""Wire formats, one folder or module each: a provider's bytes to deltas, and messages to a provider's request body.
 
 ``decoder("anthropic-messages")`` returns a decoder for one response. ``encode("anthropic-messages", request)`` repairs
 the history according to the format's rules and writes the request body; `read_request` does the reverse, and
@@ -8,20 +8,21 @@ provider. A format is imported when it is first used.
 """
 
 from importlib import import_module
+from types import NoneType
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from bartack.formats.client_tools import ToolOptions, tool_options
 from bartack.formats.decoder import Decoder
-from bartack.formats.extra_fields import FORMATS
 from bartack.formats.format import Feature, Format, HistoryRules
 from bartack.formats.framing import FRAMINGS, Frame, FramingName, sniff
 from bartack.formats.losses import Encoded, Loss, Losses, LossReport
+from bartack.formats.openai import ToolOptions, tool_options
 from bartack.formats.request_facts import FIELDS, RequestFacts, facts_of
 from bartack.formats.request_writer import RequestWriter, Written, encode_request
 from bartack.formats.response_writer import ErrorResponse, ResponseWriter
+from bartack.formats.settings import FORMATS
 from bartack.nouns.config import ToolSpec
 from bartack.nouns.errors import ConfigError, PartValidationError
 from bartack.nouns.json_values import plain
@@ -94,9 +95,24 @@ def read_request(
     """
     body = body if is_parsed else plain(body)
     request = format_named(format).read_request(body, provider=provider or format, model_id=model_id)
-    tools = tuple(map(_without_objects, request.tools))
+    tools = tuple(_without_objects(spec) for spec in request.tools if not _is_plain(spec))
     load(ModelRequest, dump(replace(request, tools=tools)))  # refuses a value that has not the type of its field
     return request
+
+
+def _is_plain(spec: ToolSpec) -> bool:
+    """Whether a tool has a name, texts and objects only: those of a program are most of its request."""
+    return (
+        type(spec.name) is str
+        and type(spec.parameter_schema) is dict
+        and type(spec.description) in (str, NoneType)
+        and type(spec.extra) in (dict, NoneType)
+        and type(spec.strict) in (bool, NoneType)
+        and type(spec.defer_loading) in (bool, NoneType)
+        and spec.native is None
+        and spec.hosted is None
+        and not spec.input_examples
+    )
 
 
 def _without_objects(spec: ToolSpec) -> ToolSpec:

@@ -1,7 +1,7 @@
 """`Format`: everything about one wire format, in one row; and the `HistoryRules` that are part of it.
 
-To add a format, create a folder whose ``__init__`` defines its row as ``FORMAT``, and add its name to
-`FORMATS` in `bartack.formats.extra_fields`.
+To add a format, create a module with its row as ``FORMAT``, or a folder whose ``__init__`` has it, and add its name to
+`FORMATS` in `bartack.formats.settings`.
 
 **History rules.** All providers require the following, so there is no rule for it:
 
@@ -24,9 +24,9 @@ from msgspec import Struct
 
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import Frame, FramingName
-from bartack.formats.hosted_declarations import HostedRows
 from bartack.formats.losses import Losses
 from bartack.formats.response_writer import ResponseWriter
+from bartack.formats.tools import HostedRows
 from bartack.nouns.errors import ConfigError
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import Part

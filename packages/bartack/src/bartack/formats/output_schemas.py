@@ -14,10 +14,9 @@ against the original schema.
 from collections.abc import Callable
 from typing import Any
 
-from bartack.formats.body_values import fits_strict_mode
 from bartack.nouns.json_values import json_text
 
-__all__ = ["claude_schema", "closed", "is_closed", "strict_schema"]
+__all__ = ["claude_schema", "closed", "fits_strict_mode", "is_closed", "strict_schema"]
 
 Json = dict[str, Any]
 
@@ -46,7 +45,8 @@ def closed(schema: Json) -> Json:
 def is_closed(schema: Json) -> bool:
     """Whether every provider that enforces schemas can enforce this one: no free keys, no recursion, no tuples."""
     shapes = _shapes(schema)
-    is_free = any(_is_object(shape) and shape.get("additionalProperties") is not False for shape in shapes)
+    objects = [shape for shape in shapes if shape.get("type") == "object" or "properties" in shape]
+    is_free = any(shape.get("additionalProperties") is not False for shape in objects)
     return not is_free and not any("prefixItems" in shape for shape in shapes) and not _is_recursive(schema)
 
 
@@ -143,10 +143,6 @@ def _shapes(schema: Json) -> list[Json]:
     return shapes
 
 
-def _is_object(shape: Json) -> bool:
-    return shape.get("type") == "object" or "properties" in shape
-
-
 def _is_recursive(schema: Json) -> bool:
     definitions = {
         f"#/{group}/{name}": definition for group in _BY_NAME[1:] for name, definition in _items(schema.get(group))
@@ -170,3 +166,28 @@ def _is_recursive(schema: Json) -> bool:
 
 def _items(group: Any) -> list[tuple[str, Any]]:
     return list(group.items()) if isinstance(group, dict) else []
+
+
+def _texts_in(value: Any) -> set[str]:
+    return {item for item in value if isinstance(item, str)} if isinstance(value, list) else set()
+
+
+def fits_strict_mode(schema: Any) -> bool:
+    """Whether every object in a schema is closed and requires all its properties.
+
+    Strict mode refuses other schemas (platform.openai.com/docs/guides/structured-outputs, "Supported schemas").
+    """
+    if not isinstance(schema, dict):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, dict):
+        names = properties if isinstance(properties, dict) else {}
+        if schema.get("additionalProperties") is not False or sorted(_texts_in(schema.get("required"))) != sorted(
+            names
+        ):
+            return False
+    by_name = [schema.get(key) for key in ("properties", "$defs", "definitions")]
+    listed = [schema.get(key) for key in ("anyOf", "oneOf", "allOf", "prefixItems")]
+    inner = [subschema for group in by_name if isinstance(group, dict) for subschema in group.values()]
+    inner += [subschema for group in listed if isinstance(group, list) for subschema in group]
+    return all(map(fits_strict_mode, [*inner, schema.get("items")]))

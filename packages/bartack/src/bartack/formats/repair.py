@@ -23,7 +23,7 @@ from typing import Literal, assert_never
 from msgspec.structs import replace
 
 from bartack.formats.format import STRICTEST, HistoryRules
-from bartack.formats.trail import PrefixChanged
+from bartack.formats.losses import PrefixChanged
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message, Meta, Role
 from bartack.nouns.noun import Noun

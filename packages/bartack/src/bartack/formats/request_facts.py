@@ -14,7 +14,7 @@ from bartack.formats.body_values import object_of, parsed_object, text_at, text_
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.noun import Noun
 
-__all__ = ["FIELDS", "RequestFacts", "facts_of", "refuse_several_answers"]
+__all__ = ["FIELDS", "RequestFacts", "facts_of"]
 
 _PREVIOUS = ("previous_response_id", "previous_interaction_id")
 # What is read; the rest of a body is large.
@@ -61,12 +61,6 @@ def facts_of(body: dict[str, Any], *, stream: bool | None, usage_on_request: boo
         conversation=_conversation(body.get("conversation")),
         session_keys=dict(_session_keys(body)),
     )
-
-
-def refuse_several_answers(count: Any, path: str) -> None:
-    """Raises `PartValidationError` if a request asks for several answers at once, which a message cannot hold."""
-    if count not in (None, 1):
-        raise PartValidationError(f"several answers to one request are not supported, got {count!r}", path=path)
 
 
 def _flag_at(value: Any, path: str) -> bool:

@@ -34,10 +34,9 @@ import msgspec
 from msgspec.structs import replace
 
 from bartack.formats.format import Format, HistoryRules
-from bartack.formats.losses import Loss, Losses, LossReport
+from bartack.formats.losses import Facts, Loss, Losses, LossReport, PrefixChanged, Trail
 from bartack.formats.media import with_inline_data
 from bartack.formats.repair import KnownCalls, RepairedRest, repair_rest
-from bartack.formats.trail import Facts, PrefixChanged, Trail
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Image, Text
 from bartack.nouns.requests import History, ModelRequest

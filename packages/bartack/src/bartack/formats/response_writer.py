@@ -16,11 +16,12 @@ Whatever the format cannot express is added to `losses`, with the path of the pa
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from bartack.formats.body_values import INVALID_JSON, parsed_object
+from bartack.formats.body_values import INVALID_JSON, Json, parsed_object
 from bartack.formats.losses import Losses, LossReport
 from bartack.nouns.deltas import (
     Delta,
@@ -41,7 +42,6 @@ from bartack.nouns.messages import Message, Meta
 from bartack.nouns.parts import Continuation, Part, Text, Thinking, ToolCall, ToolContent
 
 __all__ = [
-    "ErrorKind",
     "ErrorResponse",
     "Json",
     "ResponseWriter",
@@ -52,9 +52,26 @@ __all__ = [
     "server_sent_event",
 ]
 
-Json = dict[str, Any]
-ErrorKind = tuple[int, str]  # the HTTP status, and the format's own word
-
+# The HTTP status of each error, unless a format has another.
+_STATUSES = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.CONTEXT_OVERFLOW: 400,
+    ErrorCode.CONTENT_FILTER: 400,
+    ErrorCode.AUTHENTICATION: 401,
+    ErrorCode.QUOTA_EXCEEDED: 402,
+    ErrorCode.PERMISSION_DENIED: 403,
+    ErrorCode.MODEL_NOT_FOUND: 404,
+    ErrorCode.REQUEST_TOO_LARGE: 413,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.SERVER_ERROR: 500,
+    ErrorCode.OVERLOADED: 503,
+    ErrorCode.TIMEOUT: 504,
+}
+# The finish reason that is written if a format has no word for one.
+_NEAREST: dict[FinishReason, tuple[FinishReason, ...]] = {
+    "refusal": ("content_filter",),
+    "content_filter": ("refusal",),
+}
 # With these, the model has ended its calls itself.
 _CALLS_ENDED: frozenset[FinishReason] = frozenset(("stop", "tool_calls", "pause"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -124,6 +141,8 @@ class ResponseWriter(ABC):
     format: ClassVar[str]
     media_type: str = "text/event-stream"
     continuation_type: ClassVar[Any] = Json  # the types of the continuation data that the writer reads
+    words: ClassVar[Mapping[FinishReason, str]]  # the format's finish reasons; at least for "stop"
+    more_reasons: ClassVar[Mapping[Any, FinishReason]] = {}  # what else a client reads as a finish reason
 
     def __init__(
         self,
@@ -246,18 +265,19 @@ class ResponseWriter(ABC):
     def fail(self, failed: Failed) -> None:
         """Emit the format's error, which ends the response."""
 
-    def finish_word(self, done: Done, reasons: Mapping[Any, FinishReason], words: Mapping[FinishReason, str]) -> str:
-        """The format's word for a finish reason: the provider's own if it is one of `reasons`, else that of `words`.
+    def finish_word(self, done: Done) -> str:
+        """The format's word for a finish reason: the provider's own if clients read it as this reason, else ours.
 
         A reason that a client would read as another one is added to the losses.
         """
-        reason = done.finish_reason
-        raw = done.raw_finish_reason
+        reason, raw = done.finish_reason, done.raw_finish_reason
+        reasons = {**self.more_reasons, **{word: own for own, word in self.words.items()}}
         if raw is not None and reasons.get(raw) == reason:
             return raw
-        word = words[reason]
+        nearest = next(own for own in (reason, *_NEAREST.get(reason, ()), "stop") if own in self.words)
+        word = self.words[nearest]
         # Formats without a word for it have tool calls and stop.
-        if reasons.get(word) != reason and (reason, reasons.get(word)) != ("tool_calls", "stop"):
+        if nearest != reason and (reason, nearest) != ("tool_calls", "stop"):
             self.losses.add("meta.finishReason", f"finish reason {reason}", f"the format has none; {word!r} is sent")
         return word
 
@@ -445,7 +465,14 @@ def server_sent_event(event: Json, name: str = "") -> bytes:
     return b"event: " + name.encode() + b"\n" + data if name else data
 
 
-def error_kind(failed: Failed, kinds: Mapping[ErrorCode, ErrorKind]) -> ErrorKind:
-    """The status and word of an error. An error without a row of its own is an overload if a retry may help."""
-    kind = kinds.get(failed.error_code)
-    return kind or kinds[ErrorCode.OVERLOADED if failed.retryable else ErrorCode.SERVER_ERROR]
+def error_kind(
+    failed: Failed, words: Mapping[ErrorCode, str], statuses: Mapping[ErrorCode, int] = MappingProxyType({})
+) -> tuple[int, str]:
+    """The HTTP status of an error and the format's word for it; `statuses` are those in which the format differs.
+
+    An error without a status of its own is an overload if a retry may help.
+    """
+    code = failed.error_code
+    if code not in _STATUSES:
+        code = ErrorCode.OVERLOADED if failed.retryable else ErrorCode.SERVER_ERROR
+    return statuses.get(code, _STATUSES[code]), words.get(code, "")

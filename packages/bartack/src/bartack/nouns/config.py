@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal
 
 from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.errors import ConfigError, PartValidationError
-from bartack.nouns.noun import Noun
+from bartack.nouns.noun import Noun, wrong_types
 from bartack.nouns.parts import Continuation, ToolCall
 from bartack.nouns.tables import AgentStatus
-from bartack.nouns.type_check import wrong_types
 
 __all__ = [
     "AgentConfig",
@@ -79,7 +78,7 @@ class ThinkingConfig(_Config, frozen=True, kw_only=True):
 
 class _ModelSettings(_Config, frozen=True, kw_only=True):
     # `extra` holds provider-specific settings, which are copied into the request body (001 §4.1). Those under the name
-    # of a wire format are sent in that format only (`bartack.formats.extra_fields`).
+    # of a wire format are sent in that format only (`bartack.formats.settings`).
     temperature: float | None = None
     max_tokens: int | None = None
     top_p: float | None = None

@@ -2,7 +2,7 @@
 
     Agent("anthropic:claude-sonnet-4-6", tools=[weather, WebSearch(max_uses=3), CodeExecution()])
 
-A class has the options that providers share. `bartack.formats.hosted_declarations` writes it as each provider declares
+A class has the options that providers share. `bartack.formats.tools` writes it as each provider declares
 it; an option that a provider lacks becomes a loss. A tool that a provider lacks refuses the request, because the agent
 was built around it, unless it is `optional`: then it becomes a loss too.
 
@@ -17,8 +17,8 @@ from msgspec.structs import fields
 
 from bartack.nouns.config import HostedTool, ToolSpec
 from bartack.nouns.errors import ConfigError, PartValidationError
+from bartack.nouns.noun import wrong_types
 from bartack.nouns.parts import Continuation
-from bartack.nouns.type_check import wrong_types
 
 __all__ = [
     "HOSTED_TOOLS",

@@ -44,6 +44,8 @@ ROLE_PARTS: dict[Role, tuple[type[Part], ...]] = {
 }
 
 _WITH_CALL_ID = (ToolCall, ToolResult)
+# For most messages, their classes alone show that the parts are allowed.
+_PLAIN_PARTS = {role: frozenset(allowed) - {*_WITH_CALL_ID} for role, allowed in ROLE_PARTS.items()}
 
 _ROLE_RULES: dict[Role, str] = {
     "system": "000-3.2.9",
@@ -91,7 +93,7 @@ class Step(Noun, frozen=True, kw_only=True):
     finish_snapshot: str | None = None
 
 
-class ModelRef(Noun, frozen=True):
+class ModelRef(Noun, frozen=True, gc=False):
     """A model, identified by its provider and its name there."""
 
     provider: str
@@ -113,7 +115,7 @@ class Approval(Noun, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class Meta(Noun, frozen=True, kw_only=True):
+class Meta(Noun, frozen=True, kw_only=True, gc=False):
     """Everything about a message that is not content. All fields are optional."""
 
     model: ModelRef | None = None
@@ -143,7 +145,7 @@ class Meta(Noun, frozen=True, kw_only=True):
     approvals: tuple[Approval, ...] | None = None
 
 
-class Message(Noun, frozen=True):
+class Message(Noun, frozen=True, gc=False):
     """One turn of a conversation. The order of its parts never changes. It is also the fact ``message``."""
 
     kind: ClassVar[Literal["message"]] = "message"
@@ -165,8 +167,11 @@ class Message(Noun, frozen=True):
             raise PartValidationError(
                 f"parts must be a tuple, got {type(self.parts).__name__}", path="$.parts", rule="000-3.1.1"
             )
+        plain = _PLAIN_PARTS[self.role]
         call_ids = set()
         for index, part in enumerate(self.parts):
+            if type(part) in plain:
+                continue
             if not isinstance(part, allowed):
                 kind = getattr(part, "kind", type(part).__name__)
                 may = ", ".join(part_type.kind for part_type in allowed)

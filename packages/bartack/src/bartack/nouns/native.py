@@ -2,11 +2,18 @@
 
 The converters of a `Dialect` run Python for every value. msgspec reads and writes structs several times as fast, but it
 knows neither ``{"kind": ..., "payload": ...}``, nor `extra`, nor the limits for free-form JSON. So this module derives
-structs from the annotations of the nouns:
+code from the annotations of the nouns:
 
-- A noun whose annotations msgspec understands is read and written as it is (*native*). `Noun` sets its key names.
-- A member of a union of kinds is the payload of a struct that is tagged with its kind.
-- A noun that contains such a union, or has other key names, has a struct of its own with the same fields.
+- A noun whose annotations msgspec understands is read and written as it is. `Noun` sets its key names.
+- A member of a union of kinds is the payload of a struct that is tagged with its kind (*wrapper*).
+- A noun that contains such a union is read as a subclass with the same fields, of which those have other types. Once
+  msgspec has read one, the subclass's `__post_init__` takes the payloads out of their wrappers, and turns the value
+  into the noun itself: structs with the same fields may exchange their ``__class__``. Nothing is copied.
+- Such a noun is written as a struct of its own (*mirror*), whose fields have the wrapped values.
+
+What msgspec does not check itself is checked by Python expressions, compiled from the annotations, such as
+``(value.run_id is None or type(value.run_id) is str)``. All that belongs to one entry stands in one function: calls
+would take longer than the checks.
 
 Where msgspec is more lenient than a dialect, or would drop something, the codec declines: unknown keys, times outside
 UTC, subclasses of ``str``, numbers that are not finite, values of another type than their field declares, and anything
@@ -15,19 +22,21 @@ path. Declining is therefore always correct, only slower.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache, partial, reduce
-from operator import or_
+from functools import cache, cached_property, reduce
+from itertools import count
+from operator import attrgetter, or_
 from types import GenericAlias, NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, defstruct
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import FieldInfo, fields, force_setattr
 
 from bartack.nouns.errors import PartValidationError
-from bartack.nouns.json_values import MAX_DEPTH, Convert, is_within, plain
+from bartack.nouns.json_values import MAX_DEPTH, is_within, plain
+from bartack.nouns.noun import Extra
 
 __all__ = ["DECLINED", "NativeCodec"]
 
@@ -41,293 +50,390 @@ DECLINED = (_DeclinedError, PartValidationError, ValueError, TypeError, KeyError
 
 
 class NativeCodec:
-    """Reads and writes the JSON text of one noun; raises one of `DECLINED` to leave it to the dialect."""
+    """Reads and writes the JSON text of one noun; raises one of `DECLINED` to leave it to the dialect.
 
-    def __init__(self, noun: type[Struct]) -> None:
-        wire_type, self._build = _readable(noun)
-        self._parse = msgspec.json.Decoder(wire_type).decode
-        self._prepare, _ = _writable(noun)
-        self._to_text = msgspec.json.Encoder().encode
+    Its code is made when it is first needed, which takes milliseconds.
+    """
 
-    def decode(self, text: bytes | str) -> Any:
-        """The noun that this JSON text contains."""
-        return self._build(self._parse(text))
+    decode: Callable[[bytes | str], Any]  # the noun that a JSON text contains
 
-    def encode(self, value: Any) -> bytes:
+    def __init__(self, noun: Any) -> None:
+        self._noun = noun
+        self.decode = self._first_decode
+        # Writes a noun that contains a spliced value, by the class of that: this saves the call that looks it up.
+        self.encode_by_kind: Mapping[type[Any], Callable[[Any], bytes]] = (
+            _spliced_writers(noun, "to_text({})") if hasattr(noun, "spliced") else {}
+        )
+
+    def _first_decode(self, text: bytes | str) -> Any:
+        self.decode = msgspec.json.Decoder(_reading(self._noun).wire_type).decode
+        return self.decode(text)
+
+    @cached_property
+    def encode(self) -> Callable[[Any], bytes]:
         """The noun as JSON text."""
-        return self._to_text(self._prepare(value))
+        return _function("value", *_return(_writing(self._noun), "value", "to_text({})"))
 
 
-class _ByType(dict[Any, Convert]):
-    """Converts a value by its class; a class that is not listed raises KeyError."""
+# -- generated code: a name for every object that it uses, in one scope
 
-    def __call__(self, value: Any) -> Any:
-        return self[type(value)](value)
+_numbers = count()
 
 
-# The converters of structs are compiled from expressions such as ``make(id=value.id, meta=convert_meta(value.meta))``:
-# loops over the fields take several times as long. A converter is not called for None if None is the default.
+def _decline(_: Any = None) -> NoReturn:
+    raise _DeclinedError
 
 
-_TYPES = {"texts": frozenset({str, NoneType}), "integers": frozenset({int, NoneType})}
+def _is_json(value: Any) -> bool:
+    """Whether free-form JSON can be written as it is; raises `PartValidationError` if it is not JSON."""
+    if type(value) is not dict:
+        return False
+    for key, item in value.items():
+        if type(key) is not str or type(item) not in _SCALARS:
+            plain(value)
+            break
+    return True
 
 
-def _compiled(expression: str, scope: Mapping[str, Any]) -> Convert:
-    names = {"datetime": datetime, "utc": UTC, "decline": _decline, **_TYPES, **scope}
-    convert: Convert = eval(f"lambda value: {expression}", names)  # all names in it are those of fields
-    return convert
+def _is_shallow(value: dict[str, Any]) -> bool:
+    """Whether free-form JSON that was read is nested no deeper than allowed."""
+    return all(type(item) not in (dict, list) or is_within(item, MAX_DEPTH - 1) for item in value.values())
 
 
-def _expression(name: str, convert: Convert, *, has_default: bool) -> str:
-    """The value of a field, converted by ``convert_name`` unless it is ``default_name``."""
-    if convert is _same:
-        return f"value.{name}"
-    is_default = f"(item := value.{name}) is default_{name}"
-    if convert is _check_time:
-        is_utc = f"(type(item := value.{name}) is datetime and item.tzinfo is utc)"
-        return f"(item if {f'{is_default} or {is_utc}' if has_default else is_utc} else decline(item))"
-    return f"(item if {is_default} else convert_{name}(item))" if has_default else f"convert_{name}(value.{name})"
+_SCALARS = frozenset({str, int, bool, NoneType})  # msgspec itself rejects unpaired surrogates
+_scope: dict[str, Any] = {
+    "datetime": datetime,
+    "utc": UTC,
+    "decline": _decline,
+    "is_json": _is_json,
+    "is_shallow": _is_shallow,
+    "max_float": sys.float_info.max,
+    "set_field": force_setattr,
+    "to_text": msgspec.json.Encoder().encode,
+}
 
 
-def _with_checks(checks: list[str]) -> str:
-    """The value itself, after these checks of its fields."""
-    return f"({', '.join(checks)}, value)[-1]" if checks else "value"
+def _named(value: Any) -> str:
+    """The name of an object in the generated code."""
+    name = f"_{next(_numbers)}"
+    _scope[name] = value
+    return name
+
+
+def _function(argument: str, *lines: str) -> Callable[..., Any]:
+    body = "\n ".join(lines)
+    exec(f"def function({argument}):\n {body}", _scope)  # all names in it are those of fields, or made here
+    function: Callable[..., Any] = _scope.pop("function")
+    return function
+
+
+def _all(conditions: Sequence[str]) -> str:
+    return f"({' and '.join(conditions)})" if conditions else ""
+
+
+def _unless_none(condition: str, path: str) -> str:
+    return f"({path} is None or {condition})" if condition else ""
 
 
 # -- reading
 
 
+class _Reading(NamedTuple):
+    """How values of one type are read."""
+
+    wire_type: Any  # what msgspec reads
+    check: Callable[[str], str] = lambda _: ""  # a path -> the condition for keeping what was read; empty: none
+    build: Callable[[str], str] | None = None  # a path -> the value itself; None: what was read is the value
+
+
 @cache
-def _readable(tp: Any) -> tuple[Any, Convert]:
-    """The type that msgspec reads for `tp`, and the function that turns what was read into a value of `tp`."""
+def _reading(tp: Any) -> _Reading:
     origin, args = get_origin(tp), get_args(tp)
     if tp is datetime:
-        return tp, _check_time
+        return _Reading(tp, lambda path: f"{path}.tzinfo is utc")
     if tp is float:
-        return float | int, _check_number
+        return _Reading(float | int, lambda path: f"abs({path}) <= max_float")
     if origin in (Union, UnionType):
-        return _readable_kinds(args) if _are_kinds(args) else _readable_union(args)
+        return _reading_kinds(args) if _are_kinds(args) else _reading_union(args)
     if origin is tuple:
-        item_type, build = _readable(args[0])
-        return GenericAlias(tuple, (item_type, ...)), _same if build is _same else _sequence(build, tuple)
+        item = _reading(args[0])
+        wire_type = GenericAlias(tuple, (item.wire_type, ...))
+        build = item.build
+        if build is None:
+            return _Reading(wire_type)
+        return _Reading(wire_type, build=lambda path: f"tuple([{build('item')} for item in {path}])")
     if origin is dict:
-        return tp, _check_depth if args[1] is Any else _same
+        return _Reading(tp, lambda path: f"is_shallow({path})" if args[1] is Any else "")
     if isinstance(tp, type) and issubclass(tp, Struct):
-        return _readable_struct(tp)
-    return tp, _same
+        return _reading_struct(tp)
+    return _Reading(tp)
 
 
-def _readable_union(members: tuple[Any, ...]) -> tuple[Any, Convert]:
-    readable = {member: _readable(member) for member in members}
-    wire_type = reduce(or_, [wire_type for wire_type, _ in readable.values()])
-    # A value that was read has the class that msgspec read it as.
-    builders = {float if member is float else read: build for member, (read, build) in readable.items()}
-    return wire_type, _by_member(builders)
+def _reading_union(members: Sequence[Any]) -> _Reading:
+    """The types of a union have different classes in Python, as in JSON."""
+    readings = {member: _reading(member) for member in members if member is not NoneType}
+    wire_type = reduce(
+        or_, [NoneType] * (len(readings) < len(members)) + [read.wire_type for read in readings.values()]
+    )
+    if len(readings) == 1 or float in readings:
+        check = readings[float if float in readings else next(iter(readings))].check
+        return _Reading(wire_type, lambda path: _unless_none(check(path), path))
+    converted = {_class_of(member): read for member, read in readings.items() if read.build or read.check("x")}
+    if not converted:
+        return _Reading(wire_type)
+    functions = {cls: _function("value", *_keep(read, "value")) for cls, read in converted.items()}
+    name = _named(functions)
+    return _Reading(
+        wire_type, build=lambda path: f"({name}[type({path})]({path}) if type({path}) in {name} else {path})"
+    )
 
 
-def _readable_kinds(members: tuple[Any, ...]) -> tuple[Any, Convert]:
-    builders = _ByType()
+def _reading_kinds(members: Sequence[Any]) -> _Reading:
+    unwrap: dict[type[Struct], Callable[[Any], Any]] = {}
     for member in members:
-        payload, build = _readable(member)
-        wrapper = _wire_struct(member, [("payload", payload)], tag=member.kind)
-        expression = _expression("payload", build, has_default=False)
-        builders[wrapper] = _compiled(expression, {"convert_payload": build})
-    return reduce(or_, builders), builders
+        read = _reading(member)
+        wrapper = defstruct(
+            member.__name__,
+            [("payload", read.wire_type)],
+            tag=member.kind,
+            tag_field="kind",
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        is_kept = read.check("value")
+        unwrap[wrapper] = (
+            _function("wrapper", "value = wrapper.payload", *_keep(read, "value")) if is_kept else attrgetter("payload")
+        )
+    name = _named(unwrap)
+    return _Reading(reduce(or_, unwrap), build=lambda path: f"{name}[type({path})]({path})")
 
 
-def _readable_struct(cls: type[Struct]) -> tuple[Any, Convert]:
+def _keep(read: _Reading, path: str) -> tuple[str, ...]:
+    check = read.check(path)
+    return (f"if not {check}: decline()" if check else "", f"return {read.build(path) if read.build else path}")
+
+
+def _reading_struct(cls: type[Struct]) -> _Reading:
+    own = _fields(cls)
     spliced = getattr(cls, "spliced", None)
-    own = [field for field in _fields(cls) if field.name != spliced]
-    readable = {field.name: _readable(field.type) for field in own}
-    scope: dict[str, Any] = {"make": cls}
-    for field in own:
-        scope |= {f"convert_{field.name}": readable[field.name][1], f"default_{field.name}": field.default}
-    values = {f.name: _expression(f.name, readable[f.name][1], has_default=not f.required) for f in own}
-    if spliced is None and _is_native(cls) and all(readable[field.name][0] == field.type for field in own):
-        checks = [value for name, value in values.items() if value != f"value.{name}"]
-        return cls, _compiled(_with_checks(checks), scope) if checks else _same
-    wire_fields = [(field.name, readable[field.name][0], *([] if field.required else [field.default])) for field in own]
-    arguments = ", ".join(f"{name}={value}" for name, value in values.items())
-    if spliced is None:
-        return _wire_struct(cls, wire_fields), _compiled(f"make({arguments})", scope)
-    stamps = _ByType()
-    for member in get_args(_type_of(cls, spliced)):
-        payload, build = _readable(member)
-        stamp = _wire_struct(cls, [("payload", payload), *wire_fields], tag=member.kind)
-        fact = _expression("payload", build, has_default=False)
-        stamps[stamp] = _compiled(f"make({spliced}={fact}, {arguments})", scope | {"convert_payload": build})
-    return reduce(or_, stamps), stamps
+    if spliced is not None:
+        facts = [(member, _reading(member)) for member in get_args(next(f.type for f in own if f.name == spliced))]
+        rest = {field.name: _reading(field.type) for field in own if field.name != spliced}
+        stamps = [_substitute(cls, {**rest, spliced: read}, (spliced, member.kind)) for member, read in facts]
+        return _Reading(reduce(or_, stamps))
+    readings = {field.name: _reading(field.type) for field in own}
+    if not _is_native(cls) or any(readings[field.name].wire_type != field.type for field in own):
+        return _Reading(_substitute(cls, readings))
+    return _Reading(
+        cls, lambda path: _all([c for name, read in readings.items() if (c := read.check(f"{path}.{name}"))])
+    )
 
 
-def _wire_struct(cls: type[Struct], wire_fields: list[Any], *, tag: str | None = None) -> type[Struct]:
-    tag_field = None if tag is None else "kind"
+def _substitute(
+    cls: type[Struct], readings: dict[str, _Reading], spliced: tuple[str, str] | None = None
+) -> type[Struct]:
+    """A subclass that msgspec reads, and whose values become those of `cls`; with the spliced field and its kind."""
+    substituted: list[Any] = [("extra", Extra, None)]
+    lines: list[str] = []
+    for field in _fields(cls):
+        read, path = readings[field.name], f"self.{field.name}"
+        if read.wire_type != field.type or not _is_native(cls):  # a field that is inherited keeps its key
+            substituted.append((field.name, read.wire_type, *([] if field.required else [field.default])))
+        if check := read.check(path):
+            lines.append(f"if not {check}: decline()")
+        if read.build is not None:
+            lines.append(f"set_field(self, {field.name!r}, {read.build(path)})")
+    lines.append(f"set_field(self, '__class__', {_named(cls)})")
+    if hasattr(cls, "__post_init__"):
+        lines.append(f"{_named(cls.__post_init__)}(self)")
+    tag: dict[str, Any] = {}
+    rename: Any = "camel"
+    if spliced is not None:
+        name, kind = spliced
+        tag, rename = {"tag": kind, "tag_field": "kind"}, {name: "payload"}
     return defstruct(
         cls.__name__,
-        wire_fields,
-        tag=tag,
-        tag_field=tag_field,
-        rename="camel",
+        substituted,
+        bases=(cls,),
+        namespace={"__post_init__": _function("self", *lines)},
+        rename=rename,
         forbid_unknown_fields=True,
         kw_only=True,
+        **tag,
     )
 
 
 # -- writing
 
 
+class _Writing(NamedTuple):
+    """How values of one type are written."""
+
+    check: Callable[[str], str]  # a path -> the condition for writing the value; empty: none
+    build: Callable[[str], str] | None = None  # a path -> what msgspec writes, after the check; None: the value itself
+    of_class: type[Any] | None = None  # the check is only that the value has this class
+
+
 @cache
-def _writable(tp: Any) -> tuple[Convert, bool]:
-    """The function that turns a value of `tp` into one that msgspec writes, and whether that is the value itself."""
+def _writing(tp: Any) -> _Writing:
     origin, args = get_origin(tp), get_args(tp)
+    if tp is NoneType:
+        return _Writing(lambda path: f"{path} is None")
     if origin is dict:
-        return _check_json, True
+        return _Writing(lambda path: f"is_json({path})")
     if tp is datetime:
-        return _check_time, True
+        return _Writing(lambda path: f"(type({path}) is datetime and {path}.tzinfo is utc)")
     if tp is float:
-        return _check_number, True
+        return _Writing(lambda path: f"(type({path}) in (int, float) and abs({path}) <= max_float)")
     if origin in (Union, UnionType):
-        return _writable_kinds(args) if _are_kinds(args) else _writable_union(args)
+        return _writing_kinds(args) if _are_kinds(args) else _writing_union(args)
     if origin is tuple:
-        write, is_same = _writable(args[0])
-        return _ByType({tuple: _sequence(write, list)}), is_same
+        return _writing_sequence(_writing(args[0]))
     if isinstance(tp, type) and issubclass(tp, Struct):
-        expression, scope, is_same = _writable_struct(tp)
-        return _compiled(expression, scope), is_same
-    return _ByType({str if origin is Literal else tp: _same}), True
+        return _writing_struct(tp)
+    cls = _class_of(tp)
+    name = cls.__name__ if cls in (str, int, bool) else _named(cls)
+    return _Writing(lambda path: f"type({path}) is {name}", of_class=cls)
 
 
-def _writable_union(members: tuple[Any, ...]) -> tuple[Convert, bool]:
-    writable = {member: _writable(member) for member in members}
-    is_same = all(is_same for _, is_same in writable.values())
-    return _by_member({member: write for member, (write, _) in writable.items()}), is_same
+def _writing_union(members: Sequence[Any]) -> _Writing:
+    """None comes first: it is the value of most fields."""
+    writings = {member: _writing(member) for member in sorted(members, key=lambda member: member is not NoneType)}
+
+    def check(path: str) -> str:
+        return f"({' or '.join([write.check(path) for write in writings.values()])})"
+
+    if all(write.build is None for write in writings.values()):
+        return _Writing(check)
+
+    def build(path: str) -> str:
+        built = path
+        for member, write in writings.items():
+            if write.build is not None:
+                built = f"({write.build(path)} if type({path}) is {_named(_class_of(member))} else {built})"
+        return built
+
+    return _Writing(check, build)
 
 
-def _writable_kinds(members: tuple[Any, ...]) -> tuple[Convert, bool]:
-    writers = _ByType()
-    for member in members:
-        expression, scope, _ = _writable_struct(member)
-        wrapper = defstruct(member.__name__, [("payload", Any)], tag_field="kind", tag=member.kind)
-        writers[member] = _compiled(f"wrapper({expression})", {"wrapper": wrapper, **scope})
-    return writers, False
+def _writing_sequence(item: _Writing) -> _Writing:
+    if item.build is not None:
+        build = item.build
+
+        def build_list(path: str) -> str:
+            """Most sequences have one item, and a comprehension is a call."""
+            several = f"[{build('item')} for item in {path}]"
+            return f"({several} if len({path}) > 1 else {path} and [{build(f'{path}[0]')}])"
+
+        return _Writing(lambda path: f"type({path}) is tuple", build_list)
+    if item.of_class is not None:
+        name = _named(frozenset({item.of_class}))
+        return _Writing(lambda path: f"(type({path}) is tuple and {name}.issuperset(map(type, {path})))")
+    name = _named(_function("item", f"return {item.check('item')}"))
+    return _Writing(lambda path: f"(type({path}) is tuple and all(map({name}, {path})))")
 
 
-@cache
-def _writable_struct(cls: type[Struct]) -> tuple[str, dict[str, Any], bool]:
-    """The expression for a noun, the names in it, and whether its value is the noun itself."""
+class _Writers(dict[type[Struct], Callable[[Any], Any]]):
+    """The functions that write the members of a union, each made when it is first needed: few are in one process."""
+
+    def __init__(self, members: Sequence[type[Struct]], make: Callable[[type[Struct]], Callable[[Any], Any]]) -> None:
+        self._members, self._make = members, make
+
+    def __missing__(self, cls: type[Struct]) -> Callable[[Any], Any]:
+        if cls not in self._members:
+            raise _DeclinedError
+        self[cls] = write = self._make(cls)
+        return write
+
+
+def _writing_kinds(members: Sequence[type[Struct]]) -> _Writing:
+    def writer(member: type[Struct]) -> Callable[[Any], Any]:
+        wrapper = defstruct(member.__name__, [("payload", Any)], tag_field="kind", tag=member.kind, gc=False)  # type: ignore[attr-defined]
+        return _function("value", *_return(_writing(member), "value", f"{_named(wrapper)}({{}})"))
+
+    name = _named(_Writers(members, writer))
+    return _Writing(lambda _: "", lambda path: f"{name}[type({path})]({path})")
+
+
+def _return(write: _Writing, path: str, result: str) -> tuple[str, ...]:
+    check = write.check(path)
+    written = result.format(path if write.build is None else write.build(path))
+    return (f"if not {check}: decline()" if check else "", f"return {written}")
+
+
+def _writing_struct(cls: type[Struct]) -> _Writing:
     spliced = getattr(cls, "spliced", None)
+    if spliced is None:
+        return _writing_fields(cls)
+    name = _named(_spliced_writers(cls, "{}"))
+    return _Writing(lambda _: "", lambda path: f"{name}[type({path}.{spliced})]({path})")
+
+
+def _spliced_writers(cls: Any, result: str) -> _Writers:
+    members = get_args(next(field.type for field in _fields(cls) if field.name == cls.spliced))
+    return _Writers(
+        members, lambda member: _function("value", *_return(_writing_fields(cls, cls.spliced, member), "value", result))
+    )
+
+
+def _writing_fields(cls: type[Struct], spliced: str | None = None, member: Any = None) -> _Writing:
+    """A noun with all of its fields; for one that contains a spliced value, with a certain kind of it."""
     always_written = getattr(cls, "always_written", ())
-    is_same = spliced is None and not always_written and _is_native(cls)
-    conditions = ["type(value) is cls", "value.extra is None"]
-    values: dict[str, str] = {}
-    defaults: dict[str, Any] = {}
-    scope: dict[str, Any] = {"cls": cls}
+    writings: list[tuple[FieldInfo, _Writing]] = []
+    mirrored: list[tuple[str, Any, Any]] = []
     for field in _fields(cls):
-        name = field.name
-        default = _NO_DEFAULT if field.required or name in always_written else field.default
-        if name == spliced:
-            scope["convert_payload"] = _ByType({member: _writable(member)[0] for member in get_args(field.type)})
-            values |= {"kind": f"value.{name}.kind", "payload": f"convert_payload(value.{name})"}
-            defaults |= {"kind": _NO_DEFAULT, "payload": _NO_DEFAULT}
-            continue
-        write, is_field_same = _writable(field.type)
-        is_same = is_same and is_field_same
-        if field.type in _SIMPLE and (default is None or default is _NO_DEFAULT):
-            conditions.append(f"type(value.{name}) {_SIMPLE[field.type]}")
-            write = _same
-        scope |= {f"convert_{name}": _unless_equal(default, write), f"default_{name}": default}
-        values[name] = _expression(name, write, has_default=default is not _NO_DEFAULT)
-        defaults[name] = default
-    if is_same:
-        result = _with_checks([value for name, value in values.items() if value != f"value.{name}"])
-    else:
-        result = f"mirror({', '.join(values.values())})"
-        mirror_fields = [(name, Any, default) for name, default in defaults.items()]
-        scope["mirror"] = defstruct(cls.__name__, mirror_fields, rename="camel", omit_defaults=True)
-    return f"{result} if {' and '.join(conditions)} else decline(value)", scope, is_same
+        if field.name == spliced:
+            mirrored += [("kind", Any, _NO_DEFAULT), ("payload", Any, _NO_DEFAULT)]
+            writings.append((field, _writing_struct(member)))
+        else:
+            default = _NO_DEFAULT if field.required or field.name in always_written else field.default
+            mirrored.append((field.name, Any, default))
+            writings.append((field, _writing_default(_writing(field.type), default)))
+    class_name = _named(cls)
+
+    # The value is a local variable in the code that follows its check.
+    def check(path: str) -> str:
+        value = _local(path)
+        conditions = [f"type({value} := {path}) is {class_name}", f"{value}.extra is None"]
+        checks = [write.check(f"{value}.{field.name}") for field, write in writings]
+        return _all([*conditions, *filter(None, checks)])
+
+    if _is_native(cls) and spliced is None and not always_written and all(write.build is None for _, write in writings):
+        return _Writing(check)
+    mirror = _named(defstruct(cls.__name__, mirrored, rename="camel", omit_defaults=True, gc=False))
+
+    def build(path: str) -> str:
+        value = _local(path)
+        arguments: list[str] = []
+        for field, write in writings:
+            field_path = f"{value}.{field.name}"
+            if field.name == spliced:
+                arguments.append(repr(member.kind))
+            arguments.append(field_path if write.build is None else write.build(field_path))
+        return f"{mirror}({', '.join(arguments)})"
+
+    return _Writing(check, build)
+
+
+def _local(path: str) -> str:
+    return f"{path.replace('.', '_')}_"
 
 
 _NO_DEFAULT = object()
-# The types of most fields, and the condition for a value that msgspec writes as a dialect does.
-_SIMPLE = {str: "is str", str | None: "in texts", int: "is int", int | None: "in integers"}
 
 
-def _unless_equal(default: Any, write: Convert) -> Convert:
-    """Declines text that equals its default: a dialect omits it, but msgspec compares by identity."""
+def _writing_default(write: _Writing, default: Any) -> _Writing:
+    """Text that equals its default is declined: a dialect omits it, but msgspec compares by identity."""
     if type(default) is not str:
         return write
-    return lambda text: _decline(text) if text == default else write(text)
-
-
-# -- values
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _decline(_: Any) -> NoReturn:
-    raise _DeclinedError
-
-
-# Only in UTC. `_expression` writes the check in line, because every message has several times.
-_check_time: Convert = partial(_decline)
-
-
-def _sequence(convert: Convert, make: Callable[[list[Any]], Any]) -> Convert:
-    if isinstance(convert, _ByType):  # without the call
-        return lambda items: make([convert[type(item)](item) for item in items])
-    return lambda items: make([convert(item) for item in items])
-
-
-def _by_member(converters: Mapping[Any, Convert]) -> Convert:
-    """The converter of a union's values. None needs none, so neither does a union of one type and None."""
-    present = {member: convert for member, convert in converters.items() if member is not NoneType}
-    if all(convert is _same for convert in present.values()):
-        return _same
-    if len(present) == 1:
-        return next(iter(present.values()))
-    by_class = _ByType()
-    for member, convert in converters.items():
-        for cls in (int, float) if member is float else (_class_of(member),):
-            by_class.setdefault(cls, convert)
-    return by_class
-
-
-def _class_of(tp: Any) -> Any:
-    origin = get_origin(tp)
-    return str if origin is Literal else origin or tp
-
-
-_SCALARS = frozenset({str, int, bool, NoneType})  # msgspec itself rejects unpaired surrogates
-
-
-def _check_json(value: Any) -> Any:
-    if type(value) is not dict:
-        raise _DeclinedError
-    for key, item in value.items():
-        if type(key) is not str or type(item) not in _SCALARS:
-            plain(value)
-            break
-    return value
-
-
-def _check_depth(value: Any) -> Any:
-    for item in value.values():
-        if type(item) in (dict, list) and not is_within(item, MAX_DEPTH - 1):
-            raise _DeclinedError
-    return value
-
-
-def _check_number(value: Any) -> Any:
-    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
-        raise _DeclinedError
-    return value
+    name = _named(default)
+    return _Writing(lambda path: f"({path} is {name} or ({write.check(path)} and {path} != {name}))", write.build)
 
 
 # -- nouns
 
 
-def _are_kinds(members: tuple[Any, ...]) -> bool:
+def _are_kinds(members: Sequence[Any]) -> bool:
     return all(isinstance(getattr(member, "kind", None), str) for member in members)
 
 
@@ -336,9 +442,10 @@ def _is_native(cls: type[Struct]) -> bool:
     return cls.__struct_config__.forbid_unknown_fields
 
 
+def _class_of(tp: Any) -> Any:
+    origin = get_origin(tp)
+    return str if origin is Literal else origin or tp
+
+
 def _fields(cls: type[Struct]) -> list[FieldInfo]:
     return [field for field in fields(cls) if field.name != "extra"]
-
-
-def _type_of(cls: type[Struct], name: str) -> Any:
-    return next(field.type for field in fields(cls) if field.name == name)

@@ -31,9 +31,9 @@ class History(tuple[Message, ...]):
 class RequestMetadata(Noun, frozen=True, kw_only=True):
     """Where a call belongs. Its deltas are stamped with the run id and the two numbers.
 
-    A model over HTTP sends the `traceparent`, or else the trace id, in a header (`bartack.models.trace`). It does not
-    send the session id, which may be a name that people chose: that is for hooks, for models of your own, and for the
-    log.
+    A model over HTTP sends the `traceparent`, or else the trace id, in a header (`bartack.models.provider`). It does
+    not send the session id, which may be a name that people chose: that is for hooks, for models of your own, and for
+    the log.
     """
 
     session_id: str | None = None

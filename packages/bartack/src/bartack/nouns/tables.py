@@ -32,7 +32,7 @@ What the tables do not cover, because it depends on more than a state and an eve
   before each step: `bartack.agent`. The table permits endless runs; the loop's limits end them.
 - that a call has at most one result and a session one run at a time, also across processes: constraints of the stores.
 
-The diagrams in docs/architecture.md are generated from these tables (lab/draw_tables.py).
+The diagrams in docs/architecture.md are generated from these tables (lab/draw_docs.py).
 """
 
 from collections.abc import Mapping

@@ -34,7 +34,7 @@ from bartack.nouns.json_values import (
     MAX_DEPTH,
     SCALARS,
     Convert,
-    checked,
+    checked_reader,
     inside,
     json_name,
     json_type_reader,
@@ -128,7 +128,7 @@ class Dialect:
             return read_object if args[1] is Any else mapping_reader(self.reader(args[1]))
         if isinstance(tp, type) and issubclass(tp, Struct):
             return self._struct_reader(tp)
-        return checked(tp)  # literals, enums, bytes
+        return checked_reader(tp)  # literals, enums, bytes
 
     def _make_writer(self, tp: Any) -> Convert:
         origin, args = get_origin(tp), get_args(tp)
@@ -199,14 +199,14 @@ class Dialect:
         required: list[tuple[str, str]] = []
         for field in _fields(cls):
             if field.name == spliced:
-                fields_by_key["kind"] = fields_by_key["payload"] = ("", checked(Any))
+                fields_by_key["kind"] = fields_by_key["payload"] = ("", checked_reader(Any))
                 continue
             key = self.rename(field.name)
             fields_by_key[key] = (field.name, self.reader(field.type))
             if field.required:
                 required.append((field.name, key))
         if tag is not None:
-            fields_by_key[tag] = ("", checked(Any))
+            fields_by_key[tag] = ("", checked_reader(Any))
         read_spliced = self.reader(_field(cls, spliced).type) if spliced else plain
 
         def read(data: Any) -> Any:
@@ -349,22 +349,22 @@ LEDGER = Dialect(rename=camel)
 dump = LEDGER.dump
 load = LEDGER.load
 _to_text = msgspec.json.Encoder().encode
-_NATIVE = frozenset({Entry, MessageDeltaBatch})  # what is stored and read by the thousand
 
 
-@cache
-def _native(noun: type[Any]) -> NativeCodec:
-    return NativeCodec(noun)
+# What is stored and read by the thousand.
+_ENTRIES, _BATCHES = NativeCodec(Entry), NativeCodec(MessageDeltaBatch)
 
 
 def encode(value: Any) -> bytes:
     """Return `value` as canonical JSON text in UTF-8; raises `PartValidationError` if it is not JSON."""
     cls: Any = type(value)
-    if cls in _NATIVE:
-        try:
-            return _native(cls).encode(value)
-        except DECLINED:
-            pass
+    try:
+        if cls is Entry:
+            return _ENTRIES.encode_by_kind[type(value.fact)](value)
+        if cls is MessageDeltaBatch:
+            return _BATCHES.encode(value)
+    except DECLINED:
+        pass
     try:
         return _to_text(LEDGER.dump(value))
     except ValueError as error:  # an integer with more digits than Python converts
@@ -377,11 +377,13 @@ def decode(noun: type[T], text: bytes | str) -> T: ...
 def decode(noun: Any, text: bytes | str) -> Any: ...
 def decode(noun: Any, text: bytes | str) -> Any:
     """Read a noun from canonical JSON text; raises `PartValidationError`."""
-    if noun in _NATIVE:
-        try:
-            return _native(noun).decode(text)
-        except DECLINED:
-            pass
+    try:
+        if noun is Entry:
+            return _ENTRIES.decode(text)
+        if noun is MessageDeltaBatch:
+            return _BATCHES.decode(text)
+    except DECLINED:
+        pass
     return LEDGER.load(noun, parse(text))
 
 

@@ -7,10 +7,10 @@ their results and the chain of entries stays intact.
 The content of a fact may be in other facts too. `copies_of` knows all of these places: an answer's arguments are in the
 questions, the decisions and the starts of its calls; the output of a tool is in its progress and in a result that was
 posted from outside; a message is in the request that it delivers, and the first words of a prompt are in the title; the
-error of a model call is in the end of its run; what a hook made of a request may have any message. A sub-agent has its
-call's arguments and output in a session of its own, and its questions are in the outer session too
-(`subagent_sessions`). Whoever redacts an entry redacts its copies with it. What a model made of the content, such as a
-summary, is not a copy.
+error of a model call is in the end of its run; what a hook made of a request may have any message. Other programs
+repeat their texts in several records, so all records of an imported session go together. A sub-agent has its call's
+arguments and output in a session of its own, and its questions are in the outer session too (`subagent_sessions`).
+Whoever redacts an entry redacts its copies with it. What a model made of the content, such as a summary, is not a copy.
 """
 
 from collections.abc import Container, Iterable
@@ -152,6 +152,8 @@ def _shared_content(entry: Entry) -> set[tuple[str, str]]:
             return {("request", entry.id)}
         case Custom(name=name) if name == SCHEDULED:
             return {("request", delivery_id(entry.id))}
+        case Custom(name=name) if name == SOURCE:
+            return {("source", "")}
         case StreamFailed(error=Failed(message=str(message))) | RunEnded(error=Failed(message=str(message))):
             return {("error", f"{entry.run_id} {message}")}
         case _:

@@ -93,17 +93,19 @@ def restore_blobs(text: bytes, find_blob: Callable[[str], bytes | None]) -> byte
     """The text as it was before `extract_blobs`, except that the reference to a lost blob stays."""
     if not has_blob_word(text):
         return text
-    # In one pass: the content of a blob is not searched again.
-    return _REFERENCE_OR_ESCAPED.sub(lambda match: _restored(match, find_blob), text)
+    # In one pass: the content of a blob is not searched again, and copied once.
+    pieces: list[bytes] = []
+    copied = 0
+    for match in _REFERENCE_OR_ESCAPED.finditer(text):
+        name, word = match.groups()
+        content = word if name is None else find_blob(name.decode())
+        if content is not None:
+            pieces += text[copied : match.start()], b'"', content, b'"'
+            copied = match.end()
+    return b"".join((*pieces, text[copied:]))
 
 
 _REFERENCE_OR_ESCAPED = re.compile(_REFERENCE.pattern + rb"|" + _ESCAPED_WORD.pattern)
-
-
-def _restored(match: re.Match[bytes], find_blob: Callable[[str], bytes | None]) -> bytes:
-    name, word = match.groups()
-    content = word if name is None else find_blob(name.decode())
-    return match[0] if content is None else b'"%b"' % content
 
 
 def damage_to(name: str, blob: bytes | None) -> str | None:

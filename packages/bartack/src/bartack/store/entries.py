@@ -115,7 +115,7 @@ class Entries(Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> "Entry | Entries":
         if isinstance(index, slice):
             return Entries(self.session_id, self.seqs[index], self.texts[index], self._hidden, self._ids)
-        position = range(len(self.texts))[index]
+        position = index if 0 <= index < len(self.texts) else range(len(self.texts))[index]
         entry = self._decoded.get(position)
         if entry is None:
             entry = read_entry(self.session_id, self.seqs[position], self.texts[position])
@@ -126,6 +126,11 @@ class Entries(Sequence[Entry]):
                 entry = replace(entry, fact=redacted(entry.fact), extra=None)
             self._decoded[position] = entry
         return entry
+
+    def naming(self, *words: str) -> list[Entry]:
+        """The entries whose stored text contains one of these words; the others are not decoded."""
+        wanted = [word.encode() for word in words]
+        return [self[at] for at, text in enumerate(self.texts) if any(word in text for word in wanted)]
 
     def __eq__(self, sequence: object) -> bool:
         if not isinstance(sequence, Sequence):

@@ -5,7 +5,7 @@ from opentelemetry.util.types import AttributeValue
 
 from bartack.nouns.deltas import Usage
 from bartack.nouns.errors import ErrorCode
-from bartack.queues.job import Job, Outcome, QueueStatus
+from bartack.queues.run_queue import Job, Outcome, QueueStatus
 from bartack.telemetry import conventions as names
 from bartack.telemetry.conventions import Conventions
 

@@ -32,11 +32,9 @@ Stores: does a store obey the contract of `bartack.store.session_store`? `store_
 """
 
 from bartack.testing.faults import FAULT_FORMATS, ExpectedOutcome, Reset, Scenario, Stall, scenarios
-from bartack.testing.model_checks import StreamResult, check_fault, check_stream
-from bartack.testing.server import ReceivedRequest, fault_server
+from bartack.testing.model_checks import ReceivedRequest, StreamResult, check_fault, check_stream, fault_server
 from bartack.testing.store_checks import StoreCheck, store_checks
-from bartack.testing.store_damage import check_damage
-from bartack.testing.store_kills import KillReport, kill_writers
+from bartack.testing.store_faults import KillReport, check_damage, kill_writers
 from bartack.testing.store_steps import OpenStore
 
 __all__ = [

@@ -7,15 +7,20 @@ of a process and the number of processes are limited; the limit on processes doe
 be neither inspected nor signalled.
 
 A sandbox is a prefix: `wrap` turns the words of a command into those of a command that confines it. So anything that
-starts programs can use one, also the terminal of an editor. There are three, with the same walls:
+starts programs can use one, also the terminal of an editor. Three have the same walls:
 
-- **bubblewrap** builds new namespaces with their own mounts, processes and network.
-- **Landlock**, with seccomp, needs no program beside Python (see `bartack.tools.confine_process`). Without a network
-  it refuses sockets altogether, also on the loopback interface.
+- **bubblewrap** builds new namespaces with their own mounts, processes and network. Without a network, a command
+  connects to sockets in the file system only if they belong to it (see `bartack.tools.confine_process`).
+- **Landlock**, with seccomp, needs no program beside Python. Without a network it refuses sockets altogether, also on
+  the loopback interface.
 - **Seatbelt** on macOS interprets a profile.
+
+**podman and docker** are a choice of their own: each command runs in a new container of an image, which has the
+workspace and nothing else of the disk. Only the workspace outlives the command.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,11 +35,13 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from bartack.nouns.errors import ToolError
+from bartack.tools.shell import MACHINE_VARIABLES
 
 __all__ = [
     "READONLY",
     "Bubblewrap",
     "CommandSandbox",
+    "Container",
     "Landlock",
     "SandboxName",
     "SandboxPolicy",
@@ -43,7 +50,7 @@ __all__ = [
     "new_sandbox",
 ]
 
-SandboxName = Literal["auto", "bubblewrap", "landlock", "seatbelt", "off"]
+SandboxName = Literal["auto", "bubblewrap", "landlock", "seatbelt", "podman", "docker", "off"]
 
 READONLY = (
     ".git", ".hg", ".svn", ".husky", ".envrc", ".vscode", ".idea", ".zed", ".devcontainer",
@@ -89,6 +96,8 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     """What a single process may allocate."""
     processes: int = 1_024
     """How many more processes and threads the user may have."""
+    image: str | None = None
+    """For containers: what they are made from."""
 
     def readonly_paths(self) -> list[str]:
         """The parts of the workspace that are read-only, as far as they exist."""
@@ -117,7 +126,11 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The rules in words."""
         network = "network" if self.network else "no network"
-        return f"writes only below {self.root}, {network}, no access to credentials"
+        where = "no access to credentials" if self.image is None else f"a new container of {self.image}"
+        return f"writes only below {self.root}, {network}, {where}"
+
+
+_PROBE = SandboxPolicy(root=Path("/"), home=Path("/nonexistent"))
 
 
 class CommandSandbox(Protocol):
@@ -152,7 +165,8 @@ class Bubblewrap:
     def is_available() -> bool:
         """Whether bwrap is installed and the system lets this user make namespaces."""
         program = which("bwrap")
-        return program is not None and _succeeds([program, "--unshare-all", "--ro-bind", "/", "/", "true"])
+        words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+        return program is not None and _succeeds(_launched(_PROBE, words, sockets=[]))
 
     def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
         """See `CommandSandbox`."""
@@ -165,8 +179,6 @@ class Bubblewrap:
             arguments.append("--unshare-net")
         writable = [str(path) for path in (policy.root, *policy.writable) if path.exists()]
         hidden = policy.hidden_paths()
-        if not policy.network:
-            hidden += [path for path in _sockets() if _is_below(path, writable)]
         # Mounts are made in this order, and a later one covers an earlier one: what contains the workspace is hidden
         # before the workspace is mounted, and what it contains afterwards.
         for path in hidden:
@@ -181,7 +193,8 @@ class Bubblewrap:
             arguments += ["--ro-bind", path, path]
         if policy.network and Path("/run/systemd/resolve").exists():
             arguments += ["--ro-bind", "/run/systemd/resolve", "/run/systemd/resolve"]
-        return _launched(policy, None, ["bwrap", *arguments, "--chdir", str(directory), "--", *words])
+        words = ["bwrap", *arguments, "--chdir", str(directory), "--", *words]
+        return _launched(policy, words, sockets=None if policy.network else writable)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables, but for the folder for temporary files, which is private inside."""
@@ -206,9 +219,8 @@ class Landlock:
         """Whether the kernel has Landlock and seccomp, and accepts them."""
         if sys.platform != "linux":
             return False
-        policy = SandboxPolicy(root=Path("/"), home=Path("/nonexistent"))
         walls = {"writable": [], "readonly": [], "hidden": [], "network": False}
-        return _succeeds(_launched(policy, walls, ["true"]))
+        return _succeeds(_launched(_PROBE, ["true"], landlock=walls))
 
     def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
         """See `CommandSandbox`. The directory is the one that the process is started in."""
@@ -220,7 +232,7 @@ class Landlock:
             "hidden": sorted({*policy.hidden_paths(), *self._hidden_temporary()}),
             "network": policy.network,
         }
-        return _launched(policy, walls, words)
+        return _launched(policy, words, landlock=walls)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables, with a private folder for temporary files."""
@@ -263,7 +275,7 @@ class Seatbelt:
 
     def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
         """See `CommandSandbox`. The directory is the one that the process is started in."""
-        return _launched(self.policy, None, [self.program, "-p", self.profile(), *words])
+        return _launched(self.policy, [self.program, "-p", self.profile(), *words])
 
     def profile(self) -> str:
         """The rules; of those that match, the last one decides."""
@@ -287,6 +299,52 @@ class Seatbelt:
         """Nothing to delete."""
 
 
+class Container:
+    """A new container for each command, made by podman or docker."""
+
+    def __init__(self, policy: SandboxPolicy, name: Literal["podman", "docker"]) -> None:
+        self.policy = policy
+        self.name: str = name
+
+    def check(self) -> None:
+        """Raise `ToolError` if the program or the image is missing. An image is never pulled for a command: that could
+        take longer than the command may."""
+        image = self.policy.image
+        if which(self.name) is None:
+            raise ToolError(f"{self.name} is not installed.")
+        if image is None:
+            raise ToolError(f"The sandbox {self.name!r} needs an image; set image in [commands].")
+        if not _succeeds([self.name, "image", "inspect", image]):
+            raise ToolError(f"{self.name} has no image {image!r}, or does not work. Try: {self.name} pull {image}")
+
+    def wrap(self, words: Sequence[str], directory: Path) -> list[str]:
+        """See `CommandSandbox`. The command is a shell with arguments; an image without that shell uses its sh."""
+        policy = self.policy
+        writable = [str(path) for path in (policy.root, *policy.writable) if path.exists()]
+        hidden = [path for path in policy.hidden_paths() if _is_below(path, writable)]
+        options = ["run", "--rm", "--pull", "never", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+        options += ["--security-opt", "label=disable", "--memory", str(policy.memory_bytes)]
+        options += ["--pids-limit", str(policy.processes), "--workdir", str(directory)]
+        options += ["--userns", "keep-id"] if self.name == "podman" and os.getuid() else ["--user", _user_and_group()]
+        options += [] if policy.network else ["--network", "none"]
+        for path in writable:
+            options += _mounted(path, path)
+        for path in hidden:
+            options += ["--tmpfs", f"{path}:ro"] if Path(path).is_dir() else _mounted("/dev/null", path, "readonly")
+        for path in policy.readonly_paths():
+            options += _mounted(path, path, "readonly")
+        container = [self.name, *options, str(policy.image)]
+        return _started({"container": container}, words)
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The variables of this process, for the client, and which of them the container gets."""
+        names = " ".join(sorted(set(variables) - MACHINE_VARIABLES))
+        return {**os.environ, **variables, "BARTACK_CONTAINER_VARIABLES": names}
+
+    def close(self) -> None:
+        """Nothing to delete."""
+
+
 _KINDS: dict[str, type[Bubblewrap] | type[Landlock] | type[Seatbelt]] = {
     kind.name: kind for kind in (Bubblewrap, Landlock, Seatbelt)
 }
@@ -302,6 +360,10 @@ def new_sandbox(policy: SandboxPolicy, name: SandboxName = "auto") -> CommandSan
     if the named one does not work here."""
     if name == "off":
         return None
+    if name in ("podman", "docker"):
+        container = Container(policy, name)
+        container.check()
+        return container
     names = available_sandboxes() if name == "auto" else [name]
     if not names:
         return None
@@ -311,9 +373,19 @@ def new_sandbox(policy: SandboxPolicy, name: SandboxName = "auto") -> CommandSan
     return kind(policy)
 
 
-def _launched(policy: SandboxPolicy, walls: Mapping[str, object] | None, words: Sequence[str]) -> list[str]:
-    """A command under the limits of the policy, and behind walls of Landlock if there are some."""
-    spec = {"memory": policy.memory_bytes, "processes": policy.processes, "landlock": walls}
+def _launched(
+    policy: SandboxPolicy,
+    words: Sequence[str],
+    *,
+    landlock: Mapping[str, object] | None = None,
+    sockets: Sequence[str] | None = None,
+) -> list[str]:
+    """A command under the limits of the policy, and behind walls of Landlock or for sockets, if there are some."""
+    limits = {"memory": policy.memory_bytes, "processes": policy.processes}
+    return _started({**limits, "landlock": landlock, "sockets": sockets}, words)
+
+
+def _started(spec: Mapping[str, object], words: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", _LAUNCHER, json.dumps(spec), *words]
 
 
@@ -348,23 +420,21 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
 
-def _sockets() -> list[str]:
-    """The sockets in the file system that processes of this network namespace have opened. A new namespace closes the
-    way to all others; those that commands open inside belong to theirs, and are not listed here."""
-    try:
-        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
-    except OSError:
-        return []
-    columns = (line.split(maxsplit=7) for line in lines)
-    paths = {Path(row[7]) for row in columns if len(row) == 8 and row[7].startswith("/")}
-    return sorted({str(path) for candidate in paths if (path := _resolved(candidate)) is not None and path.is_socket()})
-
-
 def _covered(path: str) -> list[str]:
     """Arguments of bwrap that put something empty in the place of a file or folder."""
     if Path(path).is_dir():
         return ["--tmpfs", path, "--remount-ro", path]
     return ["--ro-bind", "/dev/null", path]
+
+
+def _mounted(source: str, target: str, *options: str) -> list[str]:
+    """Arguments of podman and docker, which read them as a line of CSV."""
+    fields = ("type=bind", f"source={source}", f"target={target}", *options)
+    return ["--mount", ",".join('"' + field.replace('"', '""') + '"' if "," in field else field for field in fields)]
+
+
+def _user_and_group() -> str:
+    return f"{os.getuid()}:{os.getgid()}"
 
 
 def _allowed(operation: str, path: str | Path) -> str:

@@ -48,6 +48,7 @@ class CommandOptions(TypedDict, total=False):
     max_timeout_ms: int
     max_output_bytes: int
     sandbox: SandboxName
+    image: str | None
     network: bool
     writable: Sequence[Path]
 
@@ -62,8 +63,8 @@ class LocalRuntime:
     Commands get harmless variables of this process, those whose names match one of `variables` (such as
     ``DATABASE_*``), and `environment`. They end after `timeout_ms`, or after the time that the model asks for, which is
     at most `max_timeout_ms`. With `sandbox`, they are confined: ``auto`` uses the best sandbox that works here, or none
-    (see the property `sandbox`). Inside, `network` allows access to the network, and `writable` folders are writable
-    beside the root.
+    (see the property `sandbox`); ``podman`` and ``docker`` run each in a new container of `image`. Inside, `network`
+    allows access to the network, and `writable` folders are writable beside the root.
     """
 
     name = "local"
@@ -80,6 +81,7 @@ class LocalRuntime:
         max_output_bytes: int = 1_000_000,
         commands: bool = True,
         sandbox: SandboxName = "off",
+        image: str | None = None,
         network: bool = False,
         writable: Sequence[Path] = (),
         snapshots: bool = False,
@@ -93,6 +95,7 @@ class LocalRuntime:
         self._max_output_bytes = max_output_bytes
         self._commands = commands
         self._sandbox_name: SandboxName = sandbox
+        self._image = image
         self._network = network
         self._writable = tuple(writable)
         self._sandbox: CommandSandbox | None = None
@@ -142,6 +145,7 @@ class LocalRuntime:
             network=self._network,
             writable=tuple(path.expanduser().resolve() for path in self._writable),
             hidden=tuple(self._forbidden),
+            image=self._image if self._sandbox_name in ("podman", "docker") else None,
         )
 
     @property
@@ -188,9 +192,12 @@ class LocalRuntime:
             )
         if self._sandbox is not None:
             network = "is available" if self._network else "is not available"
+            place = "a sandbox: only the working directory and $TMPDIR are writable"
+            if self._sandbox.policy.image is not None:
+                place = f"a new container of {self._sandbox.policy.image} each: only the working directory is kept"
             hints += (
-                " They run in a sandbox: only the working directory and $TMPDIR are writable, .git is read-only, and"
-                f" the network {network}. Set unsandboxed only for a command that cannot work there."
+                f" They run in {place}, .git is read-only, and the network {network}. Set unsandboxed only for a"
+                " command that cannot work there."
             )
         return hints
 

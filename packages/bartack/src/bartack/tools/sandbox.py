@@ -92,6 +92,8 @@ class SandboxedDirectory:
     def __init__(self, root: Path, forbidden: Sequence[Path] = ()) -> None:
         self.path: Path = root.resolve(strict=True)
         self._forbidden = [path.resolve() for path in forbidden]
+        self._root_names = self.path.parts
+        self._forbidden_names = [path.parts for path in self._forbidden]
         self._git_top = next((top for top in (self.path, *self.path.parents) if (top / ".git").exists()), None)
         outer = "" if self._git_top in (None, self.path) else str(self.path.relative_to(self._git_top))
         self._outer = f"{outer}/" if outer else ""  # the root as seen from the top of its git work tree
@@ -131,11 +133,14 @@ class SandboxedDirectory:
         return tuple(names)
 
     def _is_forbidden(self, names: tuple[str, ...]) -> bool:
-        full_path = self.path.joinpath(*names)
-        return any(
-            full_path.is_relative_to(path) or (full_path.parent == path.parent and full_path.name.startswith(path.name))
-            for path in self._forbidden
-        )
+        names = (*self._root_names, *names)
+        for path in self._forbidden_names:
+            size = len(path)
+            if names[:size] == path or (
+                len(names) == size and names[:-1] == path[:-1] and names[-1].startswith(path[-1])
+            ):
+                return True
+        return False
 
     def _check_device(self, fd: int, path: str) -> os.stat_result:
         info = os.fstat(fd)

@@ -25,16 +25,26 @@ from typing import IO, Literal
 
 from msgspec import Struct
 
-__all__ = ["CommandResult", "OnOutput", "OutputBuffer", "run_command", "safe_environment", "shell_words"]
+__all__ = [
+    "MACHINE_VARIABLES",
+    "CommandResult",
+    "OnOutput",
+    "OutputBuffer",
+    "run_command",
+    "safe_environment",
+    "shell_words",
+]
 
 # Variables that commands need. Any other variable may hold a secret and is passed on only if its name is given.
-_SAFE_VARIABLES = frozenset(
+_SAFE_VARIABLES = frozenset(["LANG", "LANGUAGE", "LC_*", "TERM", "TZ", "COLORTERM", "NO_COLOR"])
+MACHINE_VARIABLES = frozenset(
     """
-    HOME LANG LANGUAGE LOGNAME PATH SHELL TERM TMPDIR TZ USER COLORTERM NO_COLOR VIRTUAL_ENV CONDA_PREFIX
-    CONDA_DEFAULT_ENV PYENV_ROOT PYENV_VERSION NVM_DIR NVM_BIN VOLTA_HOME GOPATH GOROOT GOBIN CARGO_HOME RUSTUP_HOME
-    JAVA_HOME ANDROID_HOME SDKMAN_DIR DOTNET_ROOT XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
+    HOME LOGNAME PATH SHELL TMPDIR USER VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV PYENV_ROOT PYENV_VERSION NVM_DIR
+    NVM_BIN VOLTA_HOME GOPATH GOROOT GOBIN CARGO_HOME RUSTUP_HOME JAVA_HOME ANDROID_HOME SDKMAN_DIR DOTNET_ROOT
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
     """.split()  # noqa: SIM905 - a list of words
 )
+"""Those of them that describe this machine and its user."""
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _POLL_MS = 50  # how often the deadline and the stop event are checked
 _READ_BYTES = 65_536
@@ -59,7 +69,7 @@ OnOutput = Callable[[bytes], None]
 
 def safe_environment(environment: Mapping[str, str], also: Sequence[str] = ()) -> dict[str, str]:
     """The environment reduced to variables that hold no secrets, and to those whose names match one of `also`."""
-    names = (*_SAFE_VARIABLES, "LC_*", *also)
+    names = (*_SAFE_VARIABLES, *MACHINE_VARIABLES, *also)
     variables = {
         name: value for name, value in environment.items() if any(fnmatchcase(name, pattern) for pattern in names)
     }

@@ -6,9 +6,8 @@ from uuid import UUID
 
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.logs import logger
-from bartack.nouns.noun import Noun
+from bartack.nouns.noun import Noun, wrong_types
 from bartack.nouns.parts import Span
-from bartack.nouns.type_check import wrong_types
 from bartack.views.document_parts import (
     AssistantInfo,
     DocumentPart,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.bedrock_invoke.decode import BedrockInvoke
-from bartack.formats.bedrock_invoke.text_completions import TextCompletions
+from bartack.formats.bedrock_invoke import BedrockInvoke, TextCompletions
 from bartack.nouns.deltas import Delta, Done, Failed, TextDelta, Usage
 from bartack.nouns.errors import ErrorCode
 from tests.formats.framing.framing_bytes import aws_message

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.bedrock_invoke.encode import encode, rules_for
-from bartack.formats.bedrock_invoke.read import read_request
+from bartack.formats.bedrock_invoke import encode, read_request, rules_for
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError

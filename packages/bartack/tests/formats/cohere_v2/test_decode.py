@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.cohere_v2.decode import CohereV2
+from bartack.formats.cohere_v2 import CohereV2
 from bartack.nouns.deltas import (
     Delta,
     Done,

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.cohere_v2.encode import encode
-from bartack.formats.cohere_v2.read import read_request
+from bartack.formats.cohere_v2 import encode, read_request
 from bartack.formats.losses import Losses
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, assistant, system, tool_message, user

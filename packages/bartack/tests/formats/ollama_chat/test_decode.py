@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bartack.formats.ollama_chat.decode import OllamaChat
+from bartack.formats.ollama_chat import OllamaChat
 from bartack.nouns.deltas import (
     Delta,
     Done,

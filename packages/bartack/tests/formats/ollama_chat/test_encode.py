@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from bartack.formats.losses import Losses
-from bartack.formats.ollama_chat.encode import encode
-from bartack.formats.ollama_chat.read import read_request
+from bartack.formats.ollama_chat import encode, read_request
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.messages import Message, assistant, system, tool_message, user
 from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, ToolCall, ToolResult

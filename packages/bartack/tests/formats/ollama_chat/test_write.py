@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bartack.formats import writer
-from bartack.formats.ollama_chat.write import OllamaWriter
+from bartack.formats.ollama_chat import OllamaWriter
 from bartack.nouns.deltas import (
     Delta,
     Done,

@@ -8,7 +8,7 @@ import pytest
 
 from bartack.formats import ModelRequest, emitter
 from bartack.formats import encode as encode_request
-from bartack.formats.openai_chat import calls
+from bartack.formats.openai_chat import decode as chat_decode
 from bartack.formats.openai_chat.decode import OpenAIChat
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Start, TextDelta, ToolCallEnd, ToolCallStart, Usage
@@ -406,7 +406,7 @@ def test_the_free_text_of_a_custom_tool_becomes_one_argument() -> None:
 def test_arguments_over_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-3.11.2."""
     monkeypatch.setattr(emitter, "LIMIT", 10)
-    monkeypatch.setattr(calls, "LIMIT", 10)
+    monkeypatch.setattr(chat_decode, "LIMIT", 10)
     failed = failure_of(call(0, "f", "12345", id="a"), call(0, None, "678901"), say("x"))
     assert failed.error_code is ErrorCode.STREAM_TOO_LARGE
     legacy = chunk({"function_call": {"name": "f", "arguments": "12345678901"}})

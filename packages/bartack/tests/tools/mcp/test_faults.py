@@ -13,7 +13,7 @@ from bartack.nouns.entries import ToolProgress
 from bartack.nouns.tables import AgentStatus
 from bartack.store import MemoryStore
 from bartack.tools import never
-from bartack.tools.mcp import mcp, process, server
+from bartack.tools.mcp import mcp, server, transports
 from bartack.tools.mcp.supervisor import descendants
 from tests.tools.mcp.kit import agent_with, calls, fault_server, results_of, until
 
@@ -37,8 +37,8 @@ def text_of(result: ToolResult) -> str:
 async def test_a_server_that_breaks_during_a_call_is_one_error_and_the_next_turn_works(
     fault: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "MAX_MESSAGE_BYTES", 2_000_000)
-    monkeypatch.setattr(process, "MAX_NOTIFICATIONS", 2_000)
+    monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 2_000_000)
+    monkeypatch.setattr(transports, "MAX_NOTIFICATIONS", 2_000)
     broken, next_one = await results_of(fault_server(tmp_path), f"f_{fault}", ECHO)
     assert broken.error_code is ErrorCode.TOOL_FAILED
     assert text_of(broken).startswith(f"MCP server 'f' failed during the call: {reason}")

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from bartack.tools.mcp.config import HttpServer, ServerFailure
-from bartack.tools.mcp.http import HttpTransport
+from bartack.tools.mcp.transports import HttpTransport
 
 
 class Pieces(httpx2.AsyncByteStream):

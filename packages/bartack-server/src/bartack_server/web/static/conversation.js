@@ -30,9 +30,16 @@ export function headBefore(branch, entry) {
   return entry.parentId;
 }
 
+const drawn = new WeakMap(); // a branch, which never changes -> its items
+
 /** What a branch shows: messages, thinking, tool calls with their state, notices; each with a key. The states are the
  * server's: an entry names the calls that it changes. */
 export function items(branch) {
+  if (!drawn.has(branch)) drawn.set(branch, folded(branch));
+  return drawn.get(branch);
+}
+
+function folded(branch) {
   const shown = [];
   const calls = new Map();
   const queued = new Map();
@@ -139,7 +146,7 @@ function details(entry, id, state) {
   if (kind === "approval_required") {
     return { question: payload, digest: entry.questionDigest, text: entry.questionText, asked: entry.timestamp };
   }
-  if (kind === "approval_decided") return { decided: payload.decision, waited: entry.timestamp };
+  if (kind === "approval_decided") return { decided: payload.decision, decidedBy: payload.decidedBy, waited: entry.timestamp };
   if (kind === "tool_started") return { started: entry.timestamp, arguments: payload.arguments };
   return kind === "tool_progress" ? { progress: payload.content } : {};
 }

@@ -17,6 +17,8 @@ const FIRST = 60; // entries that are loaded before a session is shown
 const PAGE = 200; // entries per later request
 const DRAWN = 40; // items that are drawn at the end of a session; earlier ones are drawn when they are scrolled to
 const RETRY_MS = 2000;
+const REFRESH_MS = 500;
+const SETTLED_MS = 500;
 
 class SessionView extends HTMLElement {
   #id = "";
@@ -28,6 +30,7 @@ class SessionView extends HTMLElement {
   #details = {};
   #state = "idle";
   #models = [];
+  #agents = []; // of the server, while a session is new
   #agent = ""; // of a new session, if it is not the first
   #setupModel = null;
   #close = null;
@@ -58,6 +61,7 @@ class SessionView extends HTMLElement {
   #opening = null;
   #turn = 0; // counts calls of open(): responses to requests of an earlier one are discarded
   #ticking = null;
+  #settling = null;
 
   connectedCallback() {
     const drawer = this.#drawer = h("button", { type: "button", class: "b q ic drawer", "aria-label": "Sessions", onclick: () => this.#emit("toggle-list") }, icon("menu"), this.#asked);
@@ -75,7 +79,8 @@ class SessionView extends HTMLElement {
       if (wasAtEnd) this.#toEnd();
     }).observe(this.#talk);
     const model = h("span", { class: "model" });
-    const main = h("main", { class: "session" }, h("header", { class: "top" }, drawer, h("div", { class: "who" }, this.#heading, this.#where), model, inspect, more),
+    const modes = this.#composer.modeSwitch();
+    const main = h("main", { class: "session" }, h("header", { class: "top" }, drawer, h("div", { class: "who" }, this.#heading, this.#where), model, modes, inspect, more),
       this.#banner, this.#interrupted, this.#allowed, this.#talk, this.#composer);
     this.replaceChildren(main);
     model.append(this.#composer.modelButton(""));
@@ -84,6 +89,7 @@ class SessionView extends HTMLElement {
     window.addEventListener("beforeprint", this.#drawAll);
     this.addEventListener("submit-message", (event) => this.#send(event.detail));
     this.addEventListener("stop", () => this.stop());
+    this.addEventListener("switch-mode", (event) => this.#switchMode(event.detail));
     this.addEventListener("switch", (event) => this.#switch(event.detail));
     this.addEventListener("decide", (event) => {
       if (event.target.contains(document.activeElement)) this.#talk.focus(); // its buttons are about to be removed
@@ -146,6 +152,7 @@ class SessionView extends HTMLElement {
     this.#interrupted.hidden = true;
     this.#allowed.hidden = true;
     this.#shown.clear();
+    this.#list.classList.remove("settled");
     this.#list.replaceChildren(...(id ? [h("div", { class: "skeleton", "aria-label": "Loading" }, h("i", {}), h("i", {}), h("i", {}))] : []));
     this.#clearAnswer();
     this.#do(null);
@@ -153,10 +160,13 @@ class SessionView extends HTMLElement {
     this.#title.disabled = !id;
     forgetColours();
     this.#say("");
+    const page = id && get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: FIRST, html: 1, head });
+    const details = id && this.#loadDetails();
+    for (const request of [page, details]) request && request.catch(() => {}); // awaited below
     const focused = document.activeElement; // whoever moves the focus while this loads keeps it
     const models = await get("models").catch(() => ({ items: [] }));
     if (turn !== this.#turn) return;
-    this.#models = models.items.map((model) => model.name);
+    this.#models = models.items;
     if (!id) {
       write(this.#titleText, "New session");
       document.title = "Bartack";
@@ -164,28 +174,30 @@ class SessionView extends HTMLElement {
       if (turn !== this.#turn) return;
       this.#agent = "";
       this.#list.replaceChildren(newSession(agents.items, this.#setupModel, (agent) => this.#chooseAgent(agent)));
+      this.#agents = agents.items;
       this.#composer.state("idle");
-      this.#composer.details({ model: this.#models[0] }, this.#models);
+      this.#composer.details({ model: this.#models[0]?.name, mode: "ask", modes: agents.items[0]?.modes }, this.#models);
       if (document.activeElement === focused) this.#composer.focus();
       this.#emit("changed");
       return;
     }
     try {
-      const page = await get(sessionPath(id, "/entries"), { before: 2 ** 52, limit: FIRST, html: 1, head });
+      const { items: branch, cursor } = await page;
       if (turn !== this.#turn) return;
-      this.#branch = page.items;
-      this.#earlier = page.cursor;
+      this.#branch = branch;
+      this.#earlier = cursor;
       this.#draw(true);
-      await this.#loadDetails();
+      await details;
       if (turn !== this.#turn) return;
-      this.#follow(head ? this.#details.tail.seq : page.items.at(-1)?.seq ?? 0);
+      this.#composer.details(this.#details, this.#models);
+      this.#follow(head ? this.#details.tail.seq : branch.at(-1)?.seq ?? 0);
       if (this.#earlier && (await this.#loadEarlier())) this.#draw(); // the inspector shows whole runs
     } catch (error) {
       if (turn !== this.#turn) return;
       document.title = error.status === 404 ? "Not found" : "Bartack";
       write(this.#titleText, document.title);
       this.#list.replaceChildren();
-      this.#composer.details({ model: this.#models[0] }, this.#models);
+      this.#composer.details({ model: this.#models[0]?.name }, this.#models);
       this.#gone(error);
       if (error.status === 0 || error.status >= 429) setTimeout(() => turn === this.#turn && this.open(id, head), RETRY_MS);
     }
@@ -197,8 +209,9 @@ class SessionView extends HTMLElement {
     this.#agent = agent;
     const models = await get("models", { agent }).catch(() => null);
     if (turn !== this.#turn || !models || agent !== this.#agent) return;
-    this.#models = models.items.map((model) => model.name);
-    this.#composer.details({ model: this.#models[0] }, this.#models);
+    this.#models = models.items;
+    const { modes } = this.#agents.find(({ name }) => name === agent);
+    this.#composer.details({ model: this.#models[0]?.name, mode: "ask", modes }, this.#models);
   }
 
   #follow(seq) {
@@ -244,7 +257,7 @@ class SessionView extends HTMLElement {
     this.#refreshing ??= setTimeout(() => {
       this.#refreshing = null;
       this.#refresh();
-    }, 250);
+    }, REFRESH_MS);
   }
 
   #refresh() {
@@ -263,7 +276,7 @@ class SessionView extends HTMLElement {
     document.title = `${details.title || id} · Bartack`;
     write(this.#where, [details.gatewayKey ?? details.origin ?? details.agent, details.directory, money(details.totals?.spend?.costUsd)].filter(Boolean).join(" · "));
     this.#composer.details(details, this.#models);
-    this.#draw();
+    if (this.#branch.length) this.#draw();
     this.#emit("changed");
   }
 
@@ -333,12 +346,21 @@ class SessionView extends HTMLElement {
     this.#unfolded.clear();
     if (stored) keepingPlace(this.#answer, () => place(this.#list, elements));
     else place(this.#list, elements);
+    this.#settle();
     if (stored) this.#clearAnswer(); // before the next layout, so that the text does not move under the reader
     this.#showState();
     this.#showOutstanding(all);
     if (shown.some((item) => item.state === "ask")) this.#loadRules();
     if (wasAtEnd) this.#toEnd();
     this.#emit("changed");
+  }
+
+  /** Leave out of the layout what is out of sight, once its size is known: a guess would move the end. */
+  #settle() {
+    this.#settling ??= setTimeout(() => {
+      this.#settling = null;
+      this.#list.classList.add("settled");
+    }, SETTLED_MS);
   }
 
   /** The state of the run, for the composer. */
@@ -574,6 +596,7 @@ class SessionView extends HTMLElement {
   async #showEarlier() {
     const isLoaded = items(this.#branch).filter((item) => !item.queued).length > this.#most;
     if (!isLoaded && !(await this.#loadEarlier())) return;
+    this.#list.classList.remove("settled");
     const height = this.#talk.scrollHeight;
     this.#most += DRAWN;
     this.#draw();
@@ -597,7 +620,7 @@ class SessionView extends HTMLElement {
 
   // -- acting
 
-  async #send({ how, text, attachments, head, model, isAgain }) {
+  async #send({ how, text, attachments, head, model, mode, isAgain }) {
     const isNew = !this.#id;
     const from = head ?? this.#head;
     const state = this.#runState();
@@ -609,8 +632,8 @@ class SessionView extends HTMLElement {
       } else {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
         const id = this.#id || (await get("me")).prefix + randomId(); // created together with the run
-        const chosen = model && ((isNew && model !== this.#models[0]) || isAgain) ? { model } : {};
-        const agent = isNew && this.#agent ? { agent: this.#agent } : {};
+        const chosen = model && ((isNew && model !== this.#models[0]?.name) || isAgain) ? { model } : {};
+        const agent = isNew ? { ...(this.#agent && { agent: this.#agent }), ...(mode && mode !== "ask" && { mode }) } : {};
         const body = { text, attachments, ...agent, ...chosen, ...(from ? { head: from } : {}) };
         const start = (more) => post(sessionPath(id, "/runs"), { ...body, ...more });
         await start({}).catch(async (error) => {
@@ -651,6 +674,12 @@ class SessionView extends HTMLElement {
 
   async #switch(model) {
     if (this.#id && model !== this.#details.model) await this.#act({ type: "switch", model });
+  }
+
+  async #switchMode(mode) {
+    if (!this.#id) return; // the first run begins in it
+    await post(sessionPath(this.#id, "/mode"), { mode }).catch((error) => this.#composer.failed(error.message));
+    await this.#refresh();
   }
 
   /** Load the rules that each pending approval can add. */

@@ -3,10 +3,9 @@
 from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import carries
-from bartack.formats.anthropic_messages.capabilities import claude, lacking
+from bartack.formats.anthropic_messages.capabilities import HOSTED, claude, headers_for, lacking
 from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.anthropic_messages.encode import encode
-from bartack.formats.anthropic_messages.hosted_tools import HOSTED, headers_for
 from bartack.formats.anthropic_messages.read import read_request
 from bartack.formats.anthropic_messages.write import MessagesWriter
 from bartack.formats.format import Format, HistoryRules

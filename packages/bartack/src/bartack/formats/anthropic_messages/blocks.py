@@ -3,12 +3,11 @@
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.anthropic_messages.events import AnthropicContinuation, AnthropicKeys
+from bartack.formats.anthropic_messages.events import AnthropicContinuation
 from bartack.formats.body_values import INVALID_JSON
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.losses import Losses
+from bartack.formats.losses import Losses, PrefixChanged
 from bartack.formats.media import has_content, media_type, placeholder
-from bartack.formats.trail import PrefixChanged
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -19,19 +18,8 @@ Json = dict[str, Any]
 
 UNNAMED_DOCUMENT = "document"  # the path of a file whose block has no title
 THINKING_BLOCKS = frozenset(("thinking", "redacted_thinking"))
-_NOT_FIELDS = frozenset(
-    (
-        AnthropicKeys.BLOCK,
-        CALL_ID,
-        AnthropicKeys.CONTAINER,
-        AnthropicKeys.DATA,
-        AnthropicKeys.RESULT,
-        AnthropicKeys.RESULT_OF,
-        AnthropicKeys.SIGNATURE,
-        AnthropicKeys.TURN,
-        AnthropicKeys.TYPE,
-    )
-)
+# The others are fields of Anthropic's own.
+_NOT_FIELDS = frozenset(AnthropicContinuation.__annotations__) - {"caller", "citations"}
 
 # docs.claude.com, "Vision" and "PDF support".
 _IMAGES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
@@ -41,7 +29,7 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/yaml", "a
 def carries(part: Part, losses: Losses) -> bool:
     """Whether a part is sent as a block of its own: a compaction, a tool reference, a result apart from its call."""
     losses.expect(AnthropicContinuation)
-    return not {AnthropicKeys.BLOCK, AnthropicKeys.RESULT_OF}.isdisjoint(losses.own_data(part))
+    return not {"block", "resultOf"}.isdisjoint(losses.own_data(part))
 
 
 class BlockWriter:
@@ -59,7 +47,7 @@ class BlockWriter:
                 self._note_own(index, losses.own_data(part))
 
     def _note_own(self, index: int, data: Json) -> None:
-        block, container = data.get(AnthropicKeys.BLOCK), data.get(AnthropicKeys.CONTAINER)
+        block, container = data.get("block"), data.get("container")
         if isinstance(container, dict):
             self.container = container.get("id")
             self._trail.note(index, "container", value=self.container)
@@ -99,8 +87,8 @@ class BlockWriter:
         if isinstance(part, Text) and part.ignored:
             return []
         data = self._losses.continuation(where, part.continuation)
-        if AnthropicKeys.BLOCK in data:
-            return [dict(data[AnthropicKeys.BLOCK])]
+        if "block" in data:
+            return [dict(data["block"])]
         match part:
             case Text():
                 # "text content blocks must contain non-whitespace text"
@@ -120,19 +108,17 @@ class BlockWriter:
         data = self._losses.thinking(where, part)
         if data is None:
             return []
-        if AnthropicKeys.BLOCK in data:
-            return [dict(data[AnthropicKeys.BLOCK])]
-        if AnthropicKeys.RESULT_OF in data:
-            if data[AnthropicKeys.RESULT_OF] in displaced:
-                return [displaced[data[AnthropicKeys.RESULT_OF]]]
+        if "block" in data:
+            return [dict(data["block"])]
+        if "resultOf" in data:
+            if data["resultOf"] in displaced:
+                return [displaced[data["resultOf"]]]
             self._losses.add(where, "place of a tool result", "the message has no such call")
             return []
-        if data.get(AnthropicKeys.TYPE) == "redacted_thinking" and AnthropicKeys.DATA in data:
-            return [{"type": "redacted_thinking", "data": data[AnthropicKeys.DATA], **_fields(data)}]
-        if AnthropicKeys.SIGNATURE in data:
-            return [
-                {"type": "thinking", "thinking": part.text, "signature": data[AnthropicKeys.SIGNATURE], **_fields(data)}
-            ]
+        if data.get("type") == "redacted_thinking" and "data" in data:
+            return [{"type": "redacted_thinking", "data": data["data"], **_fields(data)}]
+        if "signature" in data:
+            return [{"type": "thinking", "thinking": part.text, "signature": data["signature"], **_fields(data)}]
         if part.text or _fields(data):
             self._losses.add(where, "thinking", "it has no signature")
         return []
@@ -143,27 +129,26 @@ class BlockWriter:
         data = self._losses.continuation(where, part.continuation)
         arguments = {INVALID_JSON: part.raw_args_text} if part.raw_args_text is not None else part.arguments
         if part.executed_by == "client":
-            caller = data.get(AnthropicKeys.CALLER)
+            caller = data.get("caller")
             if isinstance(caller, dict) and not self._is_sent(caller.get("tool_id", "")):
                 self._losses.add(where, "caller of the tool", "the call that made it is not sent")
-                data = {key: value for key, value in data.items() if key != AnthropicKeys.CALLER}
+                data = {key: value for key, value in data.items() if key != "caller"}
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
-        if AnthropicKeys.TYPE not in data:
+        if "type" not in data:
             if part.continuation is None or data:
                 self._losses.add(where, f"call of {part.tool_name}", "another provider executed it")
             return []
         call_id = data.get(CALL_ID, part.tool_call_id)
-        use = _use(data[AnthropicKeys.TYPE], call_id, part.tool_name, arguments, data)
-        if AnthropicKeys.RESULT not in data and not self._is_answered(call_id):
+        use = _use(data["type"], call_id, part.tool_name, arguments, data)
+        is_answered = call_id in self._answered or call_id in self._trail.known("answered")
+        if "result" not in data and not is_answered:
             self._trail.note(index, "unanswered", call_id)
             if not self._may_be_open(index):
                 self._losses.add(where, f"call of {part.tool_name}", "its result never arrived")
                 return []
         self._sent_calls.add(call_id)
         self._trail.note(index, "sent", call_id)
-        return (
-            [use, _result_block(data, call_id)] if AnthropicKeys.RESULT in data and call_id not in displaced else [use]
-        )
+        return [use, _result_block(data, call_id)] if "result" in data and call_id not in displaced else [use]
 
     def _may_be_open(self, index: int) -> bool:
         """Whether a provider call may lack a result: the turn was paused, or its code is waiting for our tools."""
@@ -176,20 +161,17 @@ class BlockWriter:
     def _is_sent(self, call_id: str) -> bool:
         return not call_id or call_id in self._sent_calls or call_id in self._trail.known("sent")
 
-    def _is_answered(self, call_id: str) -> bool:
-        return call_id in self._answered or call_id in self._trail.known("answered")
-
     def _is_called_by_code(self, message: Message) -> bool:
-        return any(AnthropicKeys.CALLER in self._losses.own_data(call) for call in message.tool_calls)
+        return any("caller" in self._losses.own_data(call) for call in message.tool_calls)
 
     def _displaced_results(self, message: Message) -> dict[str, Json]:
         """The result blocks that do not directly follow their call, by the provider's id of the call."""
         data = [self._losses.own_data(part) for part in message.parts]
-        places = {item[AnthropicKeys.RESULT_OF] for item in data if AnthropicKeys.RESULT_OF in item}
+        places = {item["resultOf"] for item in data if "resultOf" in item}
         calls = {
             item.get(CALL_ID, part.tool_call_id): item
             for part, item in zip(message.parts, data, strict=True)
-            if isinstance(part, ToolCall) and AnthropicKeys.RESULT in item
+            if isinstance(part, ToolCall) and "result" in item
         }
         return {call_id: _result_block(item, call_id) for call_id, item in calls.items() if call_id in places}
 
@@ -247,7 +229,7 @@ def _use(kind: str, call_id: str, name: str, arguments: Json, data: Json) -> Jso
 
 
 def _result_block(data: Json, call_id: str) -> Json:
-    return {**data[AnthropicKeys.RESULT], "tool_use_id": call_id}
+    return {**data["result"], "tool_use_id": call_id}
 
 
 def _base64(mime_type: str, data: bytes) -> Json:

@@ -1,4 +1,4 @@
-"""What each Claude model accepts: thinking, sampling, structured output, system messages between turns.
+"""What each Claude model accepts: thinking, sampling, structured output, system messages between turns, hosted tools.
 
 Model names follow a pattern (`claude-3-7-sonnet-20250219`, `claude-opus-4-6`, `us.anthropic.claude-opus-4-8-v1:0`), so
 a model's capabilities are derived from its family and version, and a future model is treated as its version suggests. A
@@ -6,24 +6,35 @@ model that is not a Claude (other vendors speak this format, too) is sent what t
 
 Sources: docs.claude.com on adaptive and extended thinking, effort, structured outputs and mid-conversation system
 messages, and the migration guide of each release.
+
+The tools that Anthropic executes (platform.claude.com/docs/en/agents-and-tools/tool-use/tool-reference) have the
+versions that every model with the tool accepts; newer ones require newer models. Vertex AI has only some of the tools,
+and Bedrock none. The MCP connector needs the address of the server and a header besides its declaration.
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from bartack.formats.efforts import BUDGETS
 from bartack.formats.format import NO_SCHEMA, NOT_ENFORCED, NOTHING, Feature
-from bartack.formats.losses import Losses
-from bartack.formats.trail import Trail
-from bartack.nouns.config import ModelConfig, ThinkingConfig
+from bartack.formats.losses import Losses, Trail
+from bartack.formats.settings import BUDGETS
+from bartack.formats.tools import HostedRow, HostedRows, filled, hosted_row
+from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
+from bartack.nouns.hosted_tools import McpConnector, hosted_tool
+from bartack.nouns.requests import ModelRequest
 
 __all__ = [
+    "HOSTED",
+    "NAME",
     "BodyMessage",
     "Claude",
     "ThinkingFields",
     "claude",
+    "headers_for",
     "lacking",
+    "mcp_servers",
     "sampling",
     "sendable_thinking",
     "thinking_fields",
@@ -222,3 +233,72 @@ def sampling(config: ModelConfig, thinking: dict[str, Any] | None, losses: Losse
             losses.add("config.topP", "top_p", why)
             top_p = None
     return temperature, top_p
+
+
+# -- the tools that Anthropic executes
+
+
+NAME = "anthropic-messages"
+
+_SEARCH = hosted_row(  # recorded
+    {"type": "web_search_20250305", "name": "web_search"},
+    *("max_uses", "allowed_domains", "blocked_domains", "user_location"),
+)
+_MCP = HostedRow(  # recorded; the address of the server is in `mcp_servers`
+    lambda tool: {
+        "type": "mcp_toolset",
+        "mcp_server_name": tool.label,
+        **filled(
+            default_config={"enabled": False} if tool.allowed_tools else None,
+            configs={name: {"enabled": True} for name in tool.allowed_tools},
+        ),
+    },
+    frozenset(("label", "url", "authorization", "allowed_tools")),
+)
+_TOOL_SEARCH = hosted_row(  # recorded
+    {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
+    models=r".*(opus|sonnet|haiku)-([5-9]|4-[5-9])|.*(mythos|fable)",
+)
+
+HOSTED = HostedRows(
+    NAME,
+    {
+        "": {
+            "web_search": _SEARCH,
+            "web_fetch": HostedRow(  # recorded
+                lambda tool: {
+                    "type": "web_fetch_20250910",
+                    "name": "web_fetch",
+                    **filled(
+                        max_uses=tool.max_uses,
+                        allowed_domains=tool.allowed_domains,
+                        blocked_domains=tool.blocked_domains,
+                        max_content_tokens=tool.max_content_tokens,
+                        citations={"enabled": True} if tool.citations else None,
+                    ),
+                },
+                frozenset(("max_uses", "allowed_domains", "blocked_domains", "max_content_tokens", "citations")),
+            ),
+            "code_execution": hosted_row({"type": "code_execution_20250825", "name": "code_execution"}),  # recorded
+            "mcp": _MCP,
+            "tool_search": _TOOL_SEARCH,
+        },
+        "vertex-anthropic": {"web_search": _SEARCH, "tool_search": _TOOL_SEARCH},
+        "bedrock-invoke": {},
+    },
+)
+
+
+def mcp_servers(specs: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """The entries of `mcp_servers`."""
+    tools = (hosted_tool(spec.hosted) for spec in specs if spec.hosted is not None and spec.hosted.tool == "mcp")
+    return [
+        {"type": "url", "name": tool.label, "url": tool.url, **filled(authorization_token=tool.authorization)}
+        for tool in tools
+        if isinstance(tool, McpConnector)
+    ]
+
+
+def headers_for(request: ModelRequest) -> dict[str, str]:
+    """The headers that the tools of a request need."""
+    return {"anthropic-beta": "mcp-client-2025-11-20"} if mcp_servers(request.tools) else {}

@@ -9,7 +9,7 @@ How blocks become parts (the cases named here are in recordings/anthropic-messag
   and attached to the block's last delta.
 - `tool_use` is a call for the client. `server_tool_use` and `mcp_tool_use` are executed by the provider: they stay open
   until their result block arrives, which is kept readable in the result and raw in the continuation data.
-- A result that does not directly follow its call leaves an empty thinking part with `AnthropicKeys.RESULT_OF` in its
+- A result that does not directly follow its call leaves an empty thinking part with `resultOf` in its
   place, so that the encoder can restore the order of the blocks. Calls may run in parallel
   (pydantic-ai--test_anthropic-test_anthropic_text_editor_code_execution_tool_stream--0-fe7f63) or inside each other
   (ai--anthropic-web-fetch-tool-20260209.1--0-cf948f).
@@ -31,7 +31,6 @@ import msgspec
 from bartack.formats.anthropic_messages.events import (
     AnthropicCounts,
     AnthropicEvent,
-    AnthropicKeys,
     BlockDelta,
     ErrorBody,
     MessageBody,
@@ -226,9 +225,7 @@ class AnthropicMessages(Decoder):
         elif kind.endswith("_tool_result"):
             self._read_result(block)
         elif kind == "redacted_thinking":
-            self._carry(
-                {AnthropicKeys.TYPE: kind, AnthropicKeys.DATA: text_of(block, "data"), **_unknown_fields(block)}
-            )
+            self._carry({"type": kind, "data": text_of(block, "data"), **_unknown_fields(block)})
         elif kind:
             self._current, self._kind, self._block = index, kind, [block]
             self._last_opened = index
@@ -252,7 +249,7 @@ class AnthropicMessages(Decoder):
                 text_of(block, "name"),
                 provider_id=call_id,
                 executed_by="provider",
-                continuation={AnthropicKeys.TYPE: kind, **extra},
+                continuation={"type": kind, **extra},
             )
         self._keys[index] = self._last_opened = key
         self._last_kind = "tool_call"
@@ -264,12 +261,12 @@ class AnthropicMessages(Decoder):
     def _read_result(self, block: dict[str, Any]) -> None:
         key = text_of(block, "tool_use_id")
         if key not in self._unanswered:
-            self._carry({AnthropicKeys.BLOCK: block})
+            self._carry({"block": block})
             return
         self._unanswered.remove(key)
         if key != self._last_opened:
-            self._carry({AnthropicKeys.RESULT_OF: key})
-        self._call_end = _CallEnd(key, {AnthropicKeys.RESULT: block}, *readable_result(block))
+            self._carry({"resultOf": key})
+        self._call_end = _CallEnd(key, {"result": block}, *readable_result(block))
 
     def _carry(self, data: dict[str, Any]) -> None:
         """Emit an empty thinking part that keeps provider data at its position."""
@@ -303,15 +300,15 @@ class AnthropicMessages(Decoder):
         self._current, self._text_index = None, _NO_INDEX
         self._block, self._signature, self._citations = [], [], []
         if self._kind not in ("text", "thinking"):
-            self._carry({AnthropicKeys.BLOCK: _with_whole_input(block)})
+            self._carry({"block": _with_whole_input(block)})
             return
         data = _unknown_fields(block)
         if self._kind == "thinking":
-            data |= _filled(AnthropicKeys.SIGNATURE, text_of(block, "signature") + signature)
+            data |= _filled("signature", text_of(block, "signature") + signature)
         else:
             opening_citations = block.get("citations")
             data |= _filled(
-                AnthropicKeys.CITATIONS,
+                "citations",
                 [*(opening_citations if isinstance(opening_citations, list) else ()), *citations],
             )
         if data:
@@ -392,7 +389,7 @@ class AnthropicMessages(Decoder):
     def _read_message_stop(self, event: AnthropicEvent, frame: Frame) -> None:
         self._close_blocks()
         if self._container is not None:
-            self._attach_container({AnthropicKeys.CONTAINER: self._container})
+            self._attach_container({"container": self._container})
         self._end_call()
         self.out.done()
 

@@ -16,31 +16,12 @@ __all__ = [
     "AnthropicContinuation",
     "AnthropicCounts",
     "AnthropicEvent",
-    "AnthropicKeys",
     "BlockDelta",
     "ErrorBody",
     "MessageBody",
     "readable_result",
     "usage_of",
 ]
-
-
-class AnthropicKeys:
-    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
-
-    Other fields of a block (cache_control, title, ...) keep Anthropic's names.
-    """
-
-    BLOCK = "block"  # a whole block that no part can represent
-    CALLER = "caller"  # Anthropic's field: the code that made a client call
-    CITATIONS = "citations"
-    CONTAINER = "container"  # where the provider ran its tools; on the last part of a message
-    DATA = "data"  # the content of redacted thinking
-    RESULT = "result"  # the raw result block of a provider call
-    RESULT_OF = "resultOf"  # on a placeholder part: the id of the provider call whose result block was here
-    SIGNATURE = "signature"
-    TURN = "turn"  # the fields of a turn besides its role and content; on its first part
-    TYPE = "type"  # the block's type, where the part alone does not imply it
 
 
 class _Block(TypedDict):
@@ -58,18 +39,22 @@ class _Container(TypedDict, total=False):
 
 
 class AnthropicContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `AnthropicKeys`."""
+    """What a part keeps of its block: the decoder and the reader write it, the encoder and the writer read it.
 
-    block: _Block
+    Other fields of a block (cache_control, title, ...) are kept under Anthropic's names.
+    """
+
+    block: _Block  # a whole block that no part can represent
     callId: str
-    caller: _Caller | str
-    container: _Container
-    data: str
-    result: _Block
-    resultOf: str
+    caller: _Caller | str  # Anthropic's field: the code that made a client call
+    citations: Any
+    container: _Container  # where the provider ran its tools; on the last part of a message
+    data: str  # the content of redacted thinking
+    result: _Block  # the raw result block of a provider call
+    resultOf: str  # on a placeholder part: the id of the provider call whose result block was here
     signature: str
-    turn: dict[str, Any]
-    type: str
+    turn: dict[str, Any]  # the fields of a turn besides its role and content; on its first part
+    type: str  # the block's type, where the part alone does not imply it
 
 
 class ErrorBody(msgspec.Struct, gc=False):

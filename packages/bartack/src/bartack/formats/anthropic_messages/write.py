@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from bartack.formats.anthropic_messages.decode import FINISH_REASONS
-from bartack.formats.anthropic_messages.events import AnthropicContinuation, AnthropicKeys
+from bartack.formats.anthropic_messages.events import AnthropicContinuation
 from bartack.formats.body_values import INVALID_JSON, parsed_object
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.response_writer import (
-    ErrorKind,
     ErrorResponse,
     Json,
     ResponseWriter,
@@ -30,34 +29,23 @@ from bartack.nouns.errors import ErrorCode
 
 __all__ = ["MessagesWriter"]
 
-_STOP_REASONS: dict[FinishReason, str] = {
-    "stop": "end_turn",
-    "tool_calls": "tool_use",
-    "length": "max_tokens",
-    "content_filter": "refusal",
-    "refusal": "refusal",
-    "pause": "pause_turn",
-    "other": "end_turn",
-}
 # docs.claude.com, "Errors". A stream that was cut is an overload, which clients retry.
-_ERRORS: dict[ErrorCode, ErrorKind] = {
-    ErrorCode.INVALID_REQUEST: (400, "invalid_request_error"),
-    ErrorCode.CONTEXT_OVERFLOW: (400, "invalid_request_error"),
-    ErrorCode.CONTENT_FILTER: (400, "invalid_request_error"),
-    ErrorCode.AUTHENTICATION: (401, "authentication_error"),
-    ErrorCode.QUOTA_EXCEEDED: (402, "billing_error"),
-    ErrorCode.PERMISSION_DENIED: (403, "permission_error"),
-    ErrorCode.MODEL_NOT_FOUND: (404, "not_found_error"),
-    ErrorCode.REQUEST_TOO_LARGE: (413, "request_too_large"),
-    ErrorCode.RATE_LIMITED: (429, "rate_limit_error"),
-    ErrorCode.SERVER_ERROR: (500, "api_error"),
-    ErrorCode.TIMEOUT: (504, "timeout_error"),
-    ErrorCode.OVERLOADED: (529, "overloaded_error"),
+_ERRORS = {
+    ErrorCode.INVALID_REQUEST: "invalid_request_error",
+    ErrorCode.CONTEXT_OVERFLOW: "invalid_request_error",
+    ErrorCode.CONTENT_FILTER: "invalid_request_error",
+    ErrorCode.AUTHENTICATION: "authentication_error",
+    ErrorCode.QUOTA_EXCEEDED: "billing_error",
+    ErrorCode.PERMISSION_DENIED: "permission_error",
+    ErrorCode.MODEL_NOT_FOUND: "not_found_error",
+    ErrorCode.REQUEST_TOO_LARGE: "request_too_large",
+    ErrorCode.RATE_LIMITED: "rate_limit_error",
+    ErrorCode.SERVER_ERROR: "api_error",
+    ErrorCode.TIMEOUT: "timeout_error",
+    ErrorCode.OVERLOADED: "overloaded_error",
 }
 _TOO_LONG = "prompt is too long"  # Claude Code compacts the conversation if an error has these words
-_NOT_FIELDS = frozenset(
-    (AnthropicKeys.TYPE, AnthropicKeys.RESULT, AnthropicKeys.CONTAINER, CALL_ID)
-)  # continuation data of a call
+_NOT_FIELDS = frozenset(("type", "result", "container", CALL_ID))  # continuation data of a call
 _GROWING = {
     "text_delta": "text",
     "thinking_delta": "thinking",
@@ -71,6 +59,14 @@ class MessagesWriter(ResponseWriter):
 
     format: ClassVar[str] = "anthropic-messages"
     continuation_type: ClassVar[Any] = AnthropicContinuation
+    words: ClassVar[dict[FinishReason, str]] = {
+        "stop": "end_turn",
+        "tool_calls": "tool_use",
+        "length": "max_tokens",
+        "refusal": "refusal",
+        "pause": "pause_turn",
+    }
+    more_reasons: ClassVar[dict[str, FinishReason]] = FINISH_REASONS
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -100,24 +96,24 @@ class MessagesWriter(ResponseWriter):
         if part.kind == "thinking":
             self._end_thinking(part, data)
         else:
-            citations = data.get(AnthropicKeys.CITATIONS)
+            citations = data.get("citations")
             for citation in citations if isinstance(citations, list) else ():
                 if part.place < 0:
                     part.place = self._open_text(part)
                 self._emit_delta(part.place, {"type": "citations_delta", "citation": citation})
-        self._container = data.get(AnthropicKeys.CONTAINER, self._container)
+        self._container = data.get("container", self._container)
         if part.place >= 0:
             self._emit_stop(part.place)
 
     def _end_thinking(self, part: WrittenText, data: Json) -> None:
-        if AnthropicKeys.BLOCK in data:
-            self._emit_whole(data[AnthropicKeys.BLOCK])
-        elif data.get(AnthropicKeys.TYPE) == "redacted_thinking":
-            self._emit_whole({"type": "redacted_thinking", "data": data.get(AnthropicKeys.DATA, "")})
-        elif AnthropicKeys.SIGNATURE in data:
+        if "block" in data:
+            self._emit_whole(data["block"])
+        elif data.get("type") == "redacted_thinking":
+            self._emit_whole({"type": "redacted_thinking", "data": data.get("data", "")})
+        elif "signature" in data:
             if part.place < 0:
                 part.place = self._open_text(part)
-            self._emit_delta(part.place, {"type": "signature_delta", "signature": data[AnthropicKeys.SIGNATURE]})
+            self._emit_delta(part.place, {"type": "signature_delta", "signature": data["signature"]})
 
     def _open_text(self, part: WrittenText) -> int:
         is_thinking = part.kind == "thinking"
@@ -126,12 +122,12 @@ class MessagesWriter(ResponseWriter):
         )
 
     def shows(self, call: WrittenCall) -> bool:
-        return AnthropicKeys.TYPE in call.continuation
+        return "type" in call.continuation
 
     def open_call(self, call: WrittenCall) -> None:
         data = call.continuation
         fields = {key: value for key, value in data.items() if key not in _NOT_FIELDS}
-        kind = data.get(AnthropicKeys.TYPE, "tool_use")
+        kind = data.get("type", "tool_use")
         call.place = self._emit_start({"type": kind, "id": call.id, "name": call.name, "input": {}, **fields})
 
     def add_args(self, call: WrittenCall, piece: str) -> None:
@@ -140,10 +136,10 @@ class MessagesWriter(ResponseWriter):
     def end_call(self, call: WrittenCall) -> None:
         if call.is_complete:
             self._emit_stop(call.place)
-        result = call.continuation.get(AnthropicKeys.RESULT)
+        result = call.continuation.get("result")
         if result is not None:
             self._emit_whole({**result, "tool_use_id": call.id})
-        self._container = call.continuation.get(AnthropicKeys.CONTAINER, self._container)
+        self._container = call.continuation.get("container", self._container)
 
     def _emit_whole(self, block: Json) -> None:
         self._emit_stop(self._emit_start(block))
@@ -184,7 +180,7 @@ class MessagesWriter(ResponseWriter):
         if self.usage is None:
             why = "the format requires it; the estimate of the input is sent"
             self.losses.add("meta.usage", "usage", why, action="added")
-        stop_reason = self.finish_word(done, FINISH_REASONS, _STOP_REASONS)
+        stop_reason = self.finish_word(done)
         delta: Json = {"stop_reason": stop_reason, "stop_sequence": self.stop_sequence}
         if self._container is not None:
             delta["container"] = self._container
@@ -197,7 +193,7 @@ class MessagesWriter(ResponseWriter):
 
     @classmethod
     def error_response(cls, failed: Failed) -> ErrorResponse:
-        status, kind = error_kind(failed, _ERRORS)
+        status, kind = error_kind(failed, _ERRORS, {ErrorCode.OVERLOADED: 529})
         message = failed.message or str(failed.error_code)
         if failed.error_code is ErrorCode.CONTEXT_OVERFLOW and not message.startswith(_TOO_LONG):
             message = f"{_TOO_LONG}: {message}"

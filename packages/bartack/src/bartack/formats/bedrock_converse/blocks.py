@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, assert_never
 
 from bartack.formats.bedrock_converse.capabilities import family_of
-from bartack.formats.bedrock_converse.events import SERVER_TOOL, ConverseContinuation, ConverseKeys
+from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
 from bartack.formats.body_values import NO_OUTPUT, bytes_at, object_at, text_at
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses
@@ -66,7 +66,7 @@ _RESULT_BLOCKS = ("text", "json", "image", "document", "video", "searchResult") 
 def carries(part: Part, losses: Losses) -> bool:
     """Whether a part is sent as a block of its own that is neither text, which may be blank, nor reasoning."""
     losses.expect(ConverseContinuation)
-    block = losses.own_data(part).get(ConverseKeys.BLOCK, {})
+    block = losses.own_data(part).get("block", {})
     return bool(block) and not {"text", "reasoningContent"} & block.keys()
 
 
@@ -93,8 +93,8 @@ class ConverseBlockWriter:
                 blocks = self._call(part, data, where)
             case ToolResult():
                 blocks = [self._result(part, data, where)]
-            case _ if data.get(ConverseKeys.BLOCK):  # an empty block is refused
-                blocks = [data[ConverseKeys.BLOCK]]
+            case _ if data.get("block"):  # an empty block is refused
+                blocks = [data["block"]]
             case Text():
                 blocks = _text(part.text, data)
             case Thinking():
@@ -103,11 +103,7 @@ class ConverseBlockWriter:
                 blocks = [self._media(part, where)]
             case _:
                 assert_never(part)
-        return (
-            [*blocks, {ConverseKeys.CACHE_POINT: data[ConverseKeys.CACHE_POINT]}]
-            if blocks and ConverseKeys.CACHE_POINT in data
-            else blocks
-        )
+        return [*blocks, {"cachePoint": data["cachePoint"]}] if blocks and "cachePoint" in data else blocks
 
     def take_after_results(self) -> list[Json]:
         """The blocks that tools returned but results may not hold; they follow the results in the same turn."""
@@ -115,8 +111,8 @@ class ConverseBlockWriter:
         return blocks
 
     def _reasoning(self, part: Thinking, data: Json, where: str) -> list[Json]:
-        redacted: str | None = data.get(ConverseKeys.REDACTED)
-        fields: Json | None = data.get(ConverseKeys.REASONING)
+        redacted: str | None = data.get("redactedContent")
+        fields: Json | None = data.get("reasoningText")
         if part.continuation is None or (redacted is None and fields is None):
             return []
         is_sealed = redacted is not None or "signature" in (fields or {})
@@ -138,7 +134,7 @@ class ConverseBlockWriter:
         origin = "" if part.continuation is None else part.continuation.model
         is_same_family = origin == "" or family_of(origin) == family_of(self._model_id)
         is_provider_call = part.executed_by == "provider"
-        if is_provider_call and (data.get(ConverseKeys.TYPE) != SERVER_TOOL or not is_same_family):
+        if is_provider_call and (data.get("type") != SERVER_TOOL or not is_same_family):
             self._losses.add(where, f"call of {part.tool_name}", _why_not_sent(part, is_same_family))
             return []
         if part.raw_args_text is not None:
@@ -146,19 +142,17 @@ class ConverseBlockWriter:
         # A provider call has to be sent back under the provider's own id.
         call_id = data.get(CALL_ID, part.tool_call_id) if is_provider_call else part.tool_call_id
         call = {"toolUseId": call_id, "name": part.tool_name, "input": part.arguments}
-        if "toolUse" in data.get(ConverseKeys.BLOCK, {}):
-            call = {**data[ConverseKeys.BLOCK]["toolUse"], "toolUseId": call_id}
+        if "toolUse" in data.get("block", {}):
+            call = {**data["block"]["toolUse"], "toolUseId": call_id}
         elif is_provider_call:
             call["type"] = SERVER_TOOL
-        call = {**data.get(ConverseKeys.CALL, {}), **call}
-        result = (
-            [{"toolResult": {**data[ConverseKeys.RESULT], "toolUseId": call_id}}] if ConverseKeys.RESULT in data else []
-        )
+        call = {**data.get("toolUse", {}), **call}
+        result = [{"toolResult": {**data["toolResult"], "toolUseId": call_id}}] if "toolResult" in data else []
         return [{"toolUse": call}, *result]
 
     def _result(self, part: ToolResult, data: Json, where: str) -> Json:
-        if "toolResult" in data.get(ConverseKeys.BLOCK, {}):
-            return {"toolResult": {**data[ConverseKeys.BLOCK]["toolResult"], "toolUseId": part.tool_call_id}}
+        if "toolResult" in data.get("block", {}):
+            return {"toolResult": {**data["block"]["toolResult"], "toolUseId": part.tool_call_id}}
         result: Json = {"toolUseId": part.tool_call_id, "content": self._result_content(part, where)}
         if part.is_error:  # "success" is the default, and not all models accept the field
             result["status"] = "error"
@@ -178,7 +172,7 @@ class ConverseBlockWriter:
                 ]
                 blocks = [block for block in content_blocks if next(iter(block)) in _RESULT_BLOCKS]
                 moved = [block for block in content_blocks if next(iter(block)) not in _RESULT_BLOCKS]
-                if any(ConverseKeys.CACHE_POINT not in block for block in moved):
+                if any("cachePoint" not in block for block in moved):
                     self._losses.moved_media(where)
                 self._after_results += moved
             case _:
@@ -224,8 +218,8 @@ def _why_not_sent(call: ToolCall, is_same_family: bool) -> str:
 
 
 def _text(text: str, data: Json) -> list[Json]:
-    if ConverseKeys.CITATIONS in data:
-        return [{"citationsContent": {"content": [{"text": text}], "citations": data[ConverseKeys.CITATIONS]}}]
+    if "citations" in data:
+        return [{"citationsContent": {"content": [{"text": text}], "citations": data["citations"]}}]
     return [{"text": text}] if text.strip() else []  # blank text is refused
 
 

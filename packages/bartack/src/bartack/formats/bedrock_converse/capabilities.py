@@ -9,8 +9,8 @@ import re
 from typing import Any, Literal
 
 from bartack.formats.anthropic_messages.capabilities import BodyMessage, sendable_thinking
-from bartack.formats.body_values import breakpoint_for
 from bartack.formats.losses import Losses
+from bartack.formats.settings import breakpoint_for
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig
 
 __all__ = ["add_cache_points", "family_of", "read_thinking", "thinking_fields"]

@@ -16,34 +16,181 @@ How blocks become parts:
 
 Recorded streams never interleave blocks. If blocks do overlap, a later one waits until the earlier one has ended, so
 that no text is split; arguments have keys of their own and need not wait.
+
+All fields of an event are optional, and unknown ones are ignored. The name of an event is in its frame; recordings
+without frames, and Nova behind InvokeModel, write ``{"contentBlockDelta": {...}}`` instead, so an event may hold
+events.
 """
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import Any, ClassVar
+from itertools import groupby
+from typing import Any, ClassVar, TypedDict
 
 import msgspec
+from msgspec import Struct
 
-from bartack.formats.bedrock_converse.events import (
-    SERVER_TOOL,
-    ConverseBlockDelta,
-    ConverseEvent,
-    ConverseKeys,
-    Reasoning,
-    ToolUse,
-    Wrapped,
-    joined_base64,
-    joined_texts,
-    readable_result,
-    usage_of,
-)
 from bartack.formats.body_values import text_of
 from bartack.formats.decoder import Decoder, joined_pieces
 from bartack.formats.framing import Frame, FramingName
-from bartack.nouns.deltas import FinishReason
-from bartack.nouns.parts import Image, ToolContent
+from bartack.formats.usage import token_count
+from bartack.nouns.deltas import FinishReason, Usage
+from bartack.nouns.json_values import json_text
+from bartack.nouns.parts import Image, Text, ToolContent
 
-__all__ = ["BedrockConverse"]
+__all__ = ["SERVER_TOOL", "BedrockConverse", "ConverseContinuation"]
+
+# -- the events
+
+
+SERVER_TOOL = "server_tool_use"
+
+
+class _KeptCall(TypedDict, total=False):
+    name: str
+
+
+class _KeptBlock(TypedDict, total=False):
+    text: str
+    toolUse: _KeptCall
+    toolResult: dict[str, Any]
+
+
+class ConverseContinuation(TypedDict, total=False):
+    """What a part keeps of its block: the decoder and the reader write it, the encoder reads it."""
+
+    block: _KeptBlock  # a whole block that no part can represent
+    cachePoint: Any  # a cache point that follows the part
+    callId: str
+    citations: Any
+    reasoningText: dict[str, Any]  # the fields of reasoning besides its text: the signature, if there is one
+    redactedContent: str
+    role: str  # "system": a system message between the others
+    toolResult: dict[str, Any]  # the raw result of a provider call
+    toolUse: dict[str, Any]  # the fields of a call that no part has
+    type: str  # the type of a provider call
+
+
+class _Struct(Struct, rename="camel", gc=False):
+    pass
+
+
+class _ToolUse(_Struct):
+    tool_use_id: str | None = None
+    name: str | None = None
+    type: str | None = None
+    input: str | None = None
+
+
+class _Reasoning(_Struct):
+    text: str | None = None
+    signature: str | None = None
+    redacted_content: str | None = None  # bytes, in base64
+
+
+class _ConverseBlockDelta(_Struct):
+    text: str | None = None
+    tool_use: _ToolUse | None = None
+    reasoning_content: _Reasoning | None = None
+    citation: dict[str, Any] | None = None
+    tool_result: list[dict[str, Any]] | None = None
+    image: dict[str, Any] | None = None
+
+
+class _ImageStart(_Struct):
+    format: str | None = None
+
+
+class _BlockStart(_Struct):
+    tool_use: _ToolUse | None = None
+    tool_result: dict[str, Any] | None = None
+    image: _ImageStart | None = None
+
+
+class _ConverseCounts(_Struct):
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cache_read_input_tokens: float | None = None
+    cache_write_input_tokens: float | None = None
+    cache_read_input_token_count: float | None = None  # Nova's name for it behind InvokeModel
+    cache_write_input_token_count: float | None = None
+
+
+class _Wrapped(_Struct):
+    """An event inside an object that has its name as the only key."""
+
+    message_start: "_ConverseEvent | None" = None
+    content_block_start: "_ConverseEvent | None" = None
+    content_block_delta: "_ConverseEvent | None" = None
+    content_block_stop: "_ConverseEvent | None" = None
+    message_stop: "_ConverseEvent | None" = None
+    metadata: "_ConverseEvent | None" = None
+    internal_server_exception: "_ConverseEvent | None" = None
+    model_stream_error_exception: "_ConverseEvent | None" = None
+    model_timeout_exception: "_ConverseEvent | None" = None
+    service_unavailable_exception: "_ConverseEvent | None" = None
+    throttling_exception: "_ConverseEvent | None" = None
+    validation_exception: "_ConverseEvent | None" = None
+
+
+class _ConverseEvent(_Wrapped):
+    content_block_index: int | None = None
+    delta: _ConverseBlockDelta | None = None
+    start: _BlockStart | None = None
+    stop_reason: str | None = None
+    usage: _ConverseCounts | None = None
+    message: str | None = None
+    original_status_code: int | None = None
+    original_message: str | None = None
+
+
+def _usage_of(counts: _ConverseCounts) -> Usage:
+    """The usage in our terms: Bedrock counts cache reads and writes apart from `inputTokens`."""
+    cache_read = token_count(counts.cache_read_input_tokens, counts.cache_read_input_token_count)
+    cache_write = token_count(counts.cache_write_input_tokens, counts.cache_write_input_token_count)
+    return Usage(
+        (token_count(counts.input_tokens) or 0) + (cache_read or 0) + (cache_write or 0),
+        token_count(counts.output_tokens) or 0,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+    )
+
+
+def _joined_base64(pieces: list[str]) -> str:
+    """The base64 of all the pieces' bytes; a single piece is kept as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    try:
+        return b64encode(b"".join(b64decode(piece, validate=True) for piece in pieces)).decode()
+    except ValueError:  # not base64, or not ASCII
+        return "".join(pieces)
+
+
+def _joined_texts(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The content of a result, consecutive texts joined."""
+    content: list[dict[str, Any]] = []
+    for is_text, group in groupby(pieces, lambda piece: isinstance(piece.get("text"), str)):
+        run = list(group)
+        content += [{"text": "".join(piece["text"] for piece in run)}] if is_text else run
+    return content
+
+
+def _readable_result(content: list[dict[str, Any]]) -> ToolContent:
+    """The content of a provider tool's result: a single object or text as it is, anything else as texts."""
+    if len(content) == 1 and isinstance(content[0].get("json"), dict):
+        value: dict[str, Any] = content[0]["json"]
+        return value
+    texts = [_readable(piece) for piece in content]
+    return texts[0] if len(texts) == 1 else tuple(Text(text) for text in texts)
+
+
+def _readable(piece: dict[str, Any]) -> str:
+    text = piece.get("text")
+    return text if isinstance(text, str) else json_text(piece.get("json", piece))
+
+
+# -- the decoder
+
 
 _FINISH: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -57,7 +204,7 @@ _FINISH: dict[str, FinishReason] = {
 }
 _NO_BLOCK = -1
 _CALL_FIELDS = frozenset(("toolUseId", "name", "type", "input"))
-_EMPTY, _NO_REASONING = ConverseBlockDelta(), Reasoning()
+_EMPTY, _NO_REASONING = _ConverseBlockDelta(), _Reasoning()
 
 
 class BedrockConverse(Decoder):
@@ -65,7 +212,7 @@ class BedrockConverse(Decoder):
 
     format: ClassVar[str] = "bedrock-converse"
     framing: ClassVar[FramingName] = "aws"
-    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(ConverseEvent)
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_ConverseEvent)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -77,7 +224,7 @@ class BedrockConverse(Decoder):
         self._redacted: list[str] = []
         self._citations: list[dict[str, Any]] = []
         self._reasoning_fields: list[dict[str, Any]] = []
-        self._waiting: dict[int, list[tuple[str, ConverseEvent, Frame]]] = {}  # events of overlapping blocks, by index
+        self._waiting: dict[int, list[tuple[str, _ConverseEvent, Frame]]] = {}  # events of overlapping blocks, by index
         self._calls: dict[int, int] = {}  # index -> the key of the last call opened under it
         self._made_keys = 0
         self._client_calls: set[int] = set()  # indexes of calls that end with their block
@@ -86,7 +233,7 @@ class BedrockConverse(Decoder):
         self._images: dict[int, tuple[str, list[dict[str, Any]]]] = {}  # index -> format and the deltas so far
         self._unknown: dict[int, list[dict[str, Any]]] = {}  # index -> the pieces so far of a block of an unknown kind
 
-    def read(self, event: ConverseEvent, frame: Frame) -> None:
+    def read(self, event: _ConverseEvent, frame: Frame) -> None:
         name = frame.event
         if name == "contentBlockDelta":
             self._read_delta(event, frame)
@@ -99,7 +246,7 @@ class BedrockConverse(Decoder):
 
     def read_unparsed(self, frame: Frame) -> bool:
         if frame.headers.get(":message-type", "event") != "event":
-            self._read_exception(ConverseEvent(), frame, frame.event)
+            self._read_exception(_ConverseEvent(), frame, frame.event)
             return True
         if self.out.finish_reason is not None:
             return True
@@ -112,7 +259,7 @@ class BedrockConverse(Decoder):
         else:
             self.out.done()
 
-    def _read_wrapped(self, event: ConverseEvent, frame: Frame) -> None:
+    def _read_wrapped(self, event: _ConverseEvent, frame: Frame) -> None:
         if event.content_block_delta is not None:
             self._read_delta(event.content_block_delta, frame)
             return
@@ -124,7 +271,7 @@ class BedrockConverse(Decoder):
         if event.message is not None:  # the body of an HTTP error
             self._read_exception(event, frame, None)
 
-    def _dispatch(self, name: str, event: ConverseEvent, frame: Frame) -> None:
+    def _dispatch(self, name: str, event: _ConverseEvent, frame: Frame) -> None:
         if name.endswith("Exception"):
             self._read_exception(event, frame, name)
             return
@@ -134,7 +281,7 @@ class BedrockConverse(Decoder):
 
     # -- deltas
 
-    def _read_delta(self, event: ConverseEvent, frame: Frame) -> None:
+    def _read_delta(self, event: _ConverseEvent, frame: Frame) -> None:
         delta, index = event.delta, event.content_block_index or 0
         if delta is None:
             return
@@ -154,7 +301,7 @@ class BedrockConverse(Decoder):
             self._current, self._is_fresh = index, True
             self._write(delta, frame)
 
-    def _write(self, delta: ConverseBlockDelta, frame: Frame) -> None:
+    def _write(self, delta: _ConverseBlockDelta, frame: Frame) -> None:
         if delta.text is not None:
             if self._is_fresh:
                 self._emit("text", delta.text)
@@ -203,7 +350,7 @@ class BedrockConverse(Decoder):
 
     # -- blocks
 
-    def _read_block_start(self, event: ConverseEvent, frame: Frame) -> None:
+    def _read_block_start(self, event: _ConverseEvent, frame: Frame) -> None:
         start, index = event.start, event.content_block_index or 0
         if self._current not in (_NO_BLOCK, index):
             self._wait("contentBlockStart", event, frame)
@@ -222,13 +369,13 @@ class BedrockConverse(Decoder):
         else:
             self._collect_unknown(index, self._payload("contentBlockStart", frame)["start"], frame)
 
-    def _open_call(self, index: int, tool: ToolUse, frame: Frame) -> None:
+    def _open_call(self, index: int, tool: _ToolUse, frame: Frame) -> None:
         is_provider_call = tool.type == SERVER_TOOL
-        data: dict[str, Any] = {ConverseKeys.TYPE: SERVER_TOOL} if is_provider_call else {}
+        data: dict[str, Any] = {"type": SERVER_TOOL} if is_provider_call else {}
         start = self._payload("contentBlockStart", frame)["start"]["toolUse"]
         fields = {name: value for name, value in start.items() if name not in _CALL_FIELDS}
         if fields and self._pending.can_keep(fields):
-            data[ConverseKeys.CALL] = fields
+            data["toolUse"] = fields
         key = self._new_key(index)
         self.out.open_call(
             key,
@@ -249,7 +396,7 @@ class BedrockConverse(Decoder):
         self._last_kind = "tool_call"
         return self._made_keys
 
-    def _read_block_stop(self, event: ConverseEvent, frame: Frame) -> None:
+    def _read_block_stop(self, event: _ConverseEvent, frame: Frame) -> None:
         index = event.content_block_index or 0
         if self._current not in (_NO_BLOCK, index) and index not in self._client_calls:
             self._wait("contentBlockStop", event, frame)
@@ -274,19 +421,19 @@ class BedrockConverse(Decoder):
         pieces = self._unknown.pop(index, [])
         if pieces:
             self._is_fresh = True
-            self._emit("thinking", "", {ConverseKeys.BLOCK: joined_pieces(pieces)})
+            self._emit("thinking", "", {"block": joined_pieces(pieces)})
 
     def _finish_result(self, block: dict[str, Any]) -> None:
         call = self._unanswered.pop(text_of(block, "toolUseId"), None)
-        block["content"] = joined_texts(block["content"])
+        block["content"] = _joined_texts(block["content"])
         if call is None:
             self._is_fresh = True
-            self._emit("thinking", "", {ConverseKeys.BLOCK: {"toolResult": block}})
+            self._emit("thinking", "", {"block": {"toolResult": block}})
             return
         self.out.close_call(
             call,
-            continuation={ConverseKeys.RESULT: block},
-            result=readable_result(block["content"]),
+            continuation={"toolResult": block},
+            result=_readable_result(block["content"]),
             result_is_error=block.get("status") == "error",
         )
 
@@ -299,19 +446,19 @@ class BedrockConverse(Decoder):
         """End the block: attach what applies to all of it to its last delta."""
         index, self._current = self._current, _NO_BLOCK
         if self._redacted:
-            self._emit("thinking", "", {ConverseKeys.REDACTED: joined_base64(self._redacted)})
+            self._emit("thinking", "", {"redactedContent": _joined_base64(self._redacted)})
         elif self._is_reasoning:
             signature = "".join(self._signature)
             # Even empty, it marks the reasoning as this model's own, which may be sent back to it.
             fields = {**joined_pieces(self._reasoning_fields), **({"signature": signature} if signature else {})}
-            self._emit("thinking", "", {ConverseKeys.REASONING: fields})
+            self._emit("thinking", "", {"reasoningText": fields})
         if self._citations:
-            self._emit("text", "", {ConverseKeys.CITATIONS: self._citations})
+            self._emit("text", "", {"citations": self._citations})
         self._is_reasoning = False
         self._signature, self._redacted, self._citations, self._reasoning_fields = [], [], [], []
         self._finish_unknown(index)
 
-    def _wait(self, name: str, event: ConverseEvent, frame: Frame) -> None:
+    def _wait(self, name: str, event: _ConverseEvent, frame: Frame) -> None:
         self._waiting.setdefault(event.content_block_index or 0, []).append((name, event, frame))
         self._pending.hold(len(frame.data))
 
@@ -339,21 +486,21 @@ class BedrockConverse(Decoder):
 
     # -- the message
 
-    def _read_message_start(self, event: ConverseEvent, frame: Frame) -> None:
+    def _read_message_start(self, event: _ConverseEvent, frame: Frame) -> None:
         self.out.start()
 
-    def _read_message_stop(self, event: ConverseEvent, frame: Frame) -> None:
+    def _read_message_stop(self, event: _ConverseEvent, frame: Frame) -> None:
         self._close_blocks()
         reason = event.stop_reason
         self.out.finish(_FINISH.get(reason or "", "other"), reason)
 
-    def _read_metadata(self, event: ConverseEvent, frame: Frame) -> None:
+    def _read_metadata(self, event: _ConverseEvent, frame: Frame) -> None:
         if event.usage is not None:
-            self.out.usage(usage_of(event.usage))
+            self.out.usage(_usage_of(event.usage))
         if self.out.finish_reason is not None:
             self.out.done()
 
-    def _read_exception(self, event: ConverseEvent, frame: Frame, name: str | None) -> None:
+    def _read_exception(self, event: _ConverseEvent, frame: Frame, name: str | None) -> None:
         self._close_blocks()
         reported = event.message or event.original_message or frame.headers.get(":error-message")
         message = str(reported) if reported else f"The stream ended with {name or 'an error'}."
@@ -378,7 +525,7 @@ def _image_of(mime_type: str, deltas: list[dict[str, Any]]) -> tuple[ToolContent
     return (Image(mime_type, data=bytes(data)),), False
 
 
-_EVENTS: dict[str, Callable[[BedrockConverse, ConverseEvent, Frame], None]] = {
+_EVENTS: dict[str, Callable[[BedrockConverse, _ConverseEvent, Frame], None]] = {
     "messageStart": BedrockConverse._read_message_start,
     "contentBlockStart": BedrockConverse._read_block_start,
     "contentBlockDelta": BedrockConverse._read_delta,
@@ -386,4 +533,4 @@ _EVENTS: dict[str, Callable[[BedrockConverse, ConverseEvent, Frame], None]] = {
     "messageStop": BedrockConverse._read_message_stop,
     "metadata": BedrockConverse._read_metadata,
 }
-_WRAPPED = dict(zip(Wrapped.__struct_encode_fields__, Wrapped.__struct_fields__, strict=True))
+_WRAPPED = dict(zip(_Wrapped.__struct_encode_fields__, _Wrapped.__struct_fields__, strict=True))

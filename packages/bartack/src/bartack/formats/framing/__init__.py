@@ -18,8 +18,7 @@ import msgspec
 
 from bartack.formats.framing.aws import AwsEventStream, is_prelude
 from bartack.formats.framing.frame import BOM, LIMIT, FaultReason, Frame, Framed, Framing, FramingFault, HeaderValue
-from bartack.formats.framing.json_array import JsonArray
-from bartack.formats.framing.lines import Lines
+from bartack.formats.framing.json_array import JsonArray, Lines
 from bartack.formats.framing.sse import ServerSentEvents
 
 __all__ = [

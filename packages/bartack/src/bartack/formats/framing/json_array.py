@@ -1,4 +1,6 @@
-"""JSON text: one frame per object, as soon as it is complete.
+r"""JSON bodies: `JsonArray` for a body that is JSON text, `Lines` for one JSON value per line.
+
+**JSON text** is one frame per object, as soon as it is complete.
 
 Gemini without `alt=sse` responds with an array, `[{...}\n,\n{...}]`, written element by element
 (gemini-generate/*/response.json in recordings/); an error body is one object. At the top level there may be `{` (a
@@ -8,13 +10,17 @@ The scanner looks for brackets outside strings and never moves back: one regular
 neither a bracket nor an incomplete string, so the Python loop runs once per bracket, and input is examined at most
 twice (a string cut off at the end of a chunk). Only the nesting is checked, not the grammar: the format parses each
 payload.
+
+**Lines** are one frame each. Ollama's streams and recorded payloads have this form. Lines end with LF or CRLF, except
+possibly the last; blank lines are skipped. A line with only an opening bracket starts a JSON body over several lines
+(`{\n  "error": ...\n}`), sent instead of a stream or in the middle of one; that body is one frame.
 """
 
 import re
 
-from bartack.formats.framing.frame import LIMIT, Frame, Framed, FramingFault
+from bartack.formats.framing.frame import BOM, LIMIT, Frame, Framed, FramingFault
 
-__all__ = ["JsonArray"]
+__all__ = ["JsonArray", "Lines"]
 
 # No possessive quantifiers: `re` in the first 3.11 releases gets nested ones wrong. Each pattern can match a text in
 # only one way, so a failed string is not tried again at each of its bytes. The counts limit backtracking; the scan
@@ -131,3 +137,54 @@ def _end_of(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
     match = pattern.match(data, start)
     assert match is not None  # every pattern here also matches the empty string
     return match.end()
+
+
+_OPENING_LINES = frozenset((b"{", b"[", b"[{"))
+
+
+class Lines:
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._buffer = bytearray()  # the incomplete line; grows in place
+        self._body = JsonArray(limit)
+        self._ended = False
+
+    def feed(self, data: bytes) -> Framed:
+        if self._ended:
+            return []
+        if b"\n" not in data:
+            self._buffer += data
+            return [self._too_long()] if len(self._buffer) > self._limit else []
+        if self._buffer:
+            data = bytes(self._buffer) + data
+            self._buffer.clear()
+        *lines, partial_line = data.split(b"\n")
+        framed = self._read(lines)
+        return framed + self.feed(partial_line)
+
+    def end(self) -> Framed:
+        if self._ended:
+            return []
+        framed = self._read([bytes(self._buffer)]) + self._body.end()
+        self._ended = True
+        return framed
+
+    def _read(self, lines: list[bytes]) -> Framed:
+        framed: Framed = []
+        for line in lines:
+            if len(line) > self._limit:
+                framed.append(self._too_long())
+                break
+            payload = line.removeprefix(BOM).strip()
+            if payload in _OPENING_LINES or not self._body.is_between_values:
+                framed += self._body.feed(line + b"\n")
+                if framed and isinstance(framed[-1], FramingFault):
+                    self._ended = True
+                    break
+            elif payload:
+                framed.append(Frame(payload))
+        return framed
+
+    def _too_long(self) -> FramingFault:
+        self._ended = True
+        return FramingFault("too_long", f"A line exceeds {self._limit} bytes.")

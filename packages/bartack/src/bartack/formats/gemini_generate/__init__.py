@@ -3,8 +3,8 @@
 from bartack.formats.format import ALL_FEATURES, Format, HistoryRules
 from bartack.formats.gemini_generate.decode import GeminiGenerate
 from bartack.formats.gemini_generate.encode import carries, encode
-from bartack.formats.gemini_generate.hosted_tools import HOSTED
 from bartack.formats.gemini_generate.read import read_request
+from bartack.formats.gemini_generate.settings import HOSTED
 from bartack.formats.gemini_generate.write import GenerateWriter
 
 __all__ = ["FORMAT"]

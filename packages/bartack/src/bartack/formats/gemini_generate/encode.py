@@ -16,14 +16,14 @@ thought signatures and function calling):
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system, note_settings
+from bartack.formats.body_values import count_leading_system
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.gemini import gemini_generation, is_accepted
-from bartack.formats.gemini_generate.chunks import TEXT_METADATA, GeminiContinuation, GeminiKeys
-from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
+from bartack.formats.gemini_generate.decode import TEXT_METADATA, GeminiContinuation
+from bartack.formats.gemini_generate.settings import NAME, function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
+from bartack.formats.settings import note_settings, note_unsupported, own_extra, with_extra
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
@@ -43,7 +43,7 @@ _GOOGLE_FILES = ("gs://", "https://generativelanguage.googleapis.com/")
 def carries(part: Part, losses: Losses) -> bool:
     """Whether a text is sent as a part of a kind that is unknown here."""
     losses.expect(GeminiContinuation)
-    return isinstance(part, Text) and GeminiKeys.PART in losses.own_data(part)
+    return isinstance(part, Text) and "part" in losses.own_data(part)
 
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
@@ -70,9 +70,9 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     }
     body |= {key: value for key, value in fields.items() if value}
     note_settings(config, losses)
-    if config.parallel_tool_calls is False and request.tools:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Gemini")
-    return with_extra(body, own_extra(request, "gemini-generate", losses))
+    if request.tools:
+        note_unsupported(config, losses, "Gemini", "parallel_tool_calls")
+    return with_extra(body, own_extra(request, NAME, losses))
 
 
 class _History:
@@ -133,8 +133,8 @@ class _History:
             if part.ignored:
                 return None
             data = self._losses.continuation(where, part.continuation)
-            if GeminiKeys.PART in data:
-                return dict(data[GeminiKeys.PART])
+            if "part" in data:
+                return dict(data["part"])
             for name in TEXT_METADATA.keys() & data:
                 self._losses.add(where, name, "a request has no place for it")
             fields = _part_fields(data)
@@ -154,7 +154,7 @@ class _History:
 
     def _call(self, where: str, call: ToolCall, *, is_first: bool) -> Json:
         data = self._losses.continuation(where, call.continuation)
-        call_id = data.get(GeminiKeys.GEMINI_ID)
+        call_id = data.get("id")
         self._calls[call.tool_call_id] = (call.tool_name, call_id)
         if call.raw_args_text is not None:
             self._losses.add(where, "invalid arguments", "arguments must be a JSON object; an empty one is sent")
@@ -167,7 +167,7 @@ class _History:
 
     def _provider_call(self, where: str, call: ToolCall) -> list[Json]:
         data = self._losses.own_data(call)
-        parts = [data[key] for key in (GeminiKeys.PART, GeminiKeys.RESULT_PART) if key in data]
+        parts = [data[key] for key in ("part", "resultPart") if key in data]
         if not parts:
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         return [_with_media(part, call.result) for part in parts]
@@ -176,9 +176,7 @@ class _History:
 
     def _add_response(self, where: str, result: ToolResult) -> None:
         data = self._losses.continuation(where, result.continuation)
-        name, call_id = self._calls.get(
-            result.tool_call_id, (data.get("name", result.tool_call_id), data.get(GeminiKeys.GEMINI_ID))
-        )
+        name, call_id = self._calls.get(result.tool_call_id, (data.get("name", result.tool_call_id), data.get("id")))
         inside: list[Json] = []
         beside: list[Json] = []
         response: Json = {"name": name} if call_id is None else {"id": call_id, "name": name}
@@ -194,7 +192,7 @@ class _History:
         response["response"] = _output(output, result.is_error, is_media_only=bool(inside) and output == "")
         if inside:
             response["parts"] = inside
-        fields = {key: value for key, value in data.items() if key not in ("name", GeminiKeys.GEMINI_ID)}
+        fields = {key: value for key, value in data.items() if key not in ("name", "id")}
         self._responses += [{"functionResponse": {**response, **fields}}, *beside]
 
     def _sort_content(
@@ -213,7 +211,7 @@ class _History:
                 continue
             if "text" in piece:
                 texts.append(piece["text"])
-            elif self._losses.own_data(part).get(GeminiKeys.BESIDE):
+            elif self._losses.own_data(part).get("beside"):
                 beside.append(piece)
             elif self._is_gemini_3 and _fits_in_response(piece):
                 inside.append(piece)

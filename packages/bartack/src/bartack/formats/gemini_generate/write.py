@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bartack.formats.gemini_generate.chunks import FINISH, GeminiContinuation, GeminiKeys
+from bartack.formats.gemini_generate.decode import FINISH, GeminiContinuation
 from bartack.formats.response_writer import (
-    ErrorKind,
     ErrorResponse,
     Json,
     WholeCallWriter,
@@ -30,30 +29,20 @@ from bartack.nouns.parts import FileRef, Image
 
 __all__ = ["GenerateWriter"]
 
-_READ = {**FINISH, "OTHER": "other"}
-_WORDS: dict[FinishReason, str] = {
-    "stop": "STOP",
-    "tool_calls": "STOP",
-    "length": "MAX_TOKENS",
-    "content_filter": "SAFETY",
-    "refusal": "SAFETY",
-    "pause": "STOP",
-    "other": "OTHER",
-}
 # cloud.google.com/apis/design/errors
-_ERRORS: dict[ErrorCode, ErrorKind] = {
-    ErrorCode.INVALID_REQUEST: (400, "INVALID_ARGUMENT"),
-    ErrorCode.CONTEXT_OVERFLOW: (400, "INVALID_ARGUMENT"),
-    ErrorCode.CONTENT_FILTER: (400, "INVALID_ARGUMENT"),
-    ErrorCode.AUTHENTICATION: (401, "UNAUTHENTICATED"),
-    ErrorCode.PERMISSION_DENIED: (403, "PERMISSION_DENIED"),
-    ErrorCode.MODEL_NOT_FOUND: (404, "NOT_FOUND"),
-    ErrorCode.REQUEST_TOO_LARGE: (413, "INVALID_ARGUMENT"),
-    ErrorCode.QUOTA_EXCEEDED: (429, "RESOURCE_EXHAUSTED"),
-    ErrorCode.RATE_LIMITED: (429, "RESOURCE_EXHAUSTED"),
-    ErrorCode.SERVER_ERROR: (500, "INTERNAL"),
-    ErrorCode.OVERLOADED: (503, "UNAVAILABLE"),
-    ErrorCode.TIMEOUT: (504, "DEADLINE_EXCEEDED"),
+_ERRORS = {
+    ErrorCode.INVALID_REQUEST: "INVALID_ARGUMENT",
+    ErrorCode.CONTEXT_OVERFLOW: "INVALID_ARGUMENT",
+    ErrorCode.CONTENT_FILTER: "INVALID_ARGUMENT",
+    ErrorCode.AUTHENTICATION: "UNAUTHENTICATED",
+    ErrorCode.PERMISSION_DENIED: "PERMISSION_DENIED",
+    ErrorCode.MODEL_NOT_FOUND: "NOT_FOUND",
+    ErrorCode.REQUEST_TOO_LARGE: "INVALID_ARGUMENT",
+    ErrorCode.QUOTA_EXCEEDED: "RESOURCE_EXHAUSTED",
+    ErrorCode.RATE_LIMITED: "RESOURCE_EXHAUSTED",
+    ErrorCode.SERVER_ERROR: "INTERNAL",
+    ErrorCode.OVERLOADED: "UNAVAILABLE",
+    ErrorCode.TIMEOUT: "DEADLINE_EXCEEDED",
 }
 _TEXT_METADATA = ("groundingMetadata", "citationMetadata", "urlContextMetadata")
 _SIGNED = 0  # the `place` of a part whose signature was written
@@ -64,6 +53,13 @@ class GenerateWriter(WholeCallWriter):
 
     format: ClassVar[str] = "gemini-generate"
     continuation_type: ClassVar[Any] = GeminiContinuation
+    words: ClassVar[dict[FinishReason, str]] = {
+        "stop": "STOP",
+        "length": "MAX_TOKENS",
+        "content_filter": "SAFETY",
+        "other": "OTHER",
+    }
+    more_reasons: ClassVar[dict[str | int, FinishReason]] = FINISH
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -91,15 +87,15 @@ class GenerateWriter(WholeCallWriter):
 
     def add_text(self, part: WrittenText, piece: str) -> None:
         fields: Json = {"text": piece, **_thought(part)}
-        if part.place != _SIGNED and GeminiKeys.SIGNATURE in part.continuation:
+        if part.place != _SIGNED and "thoughtSignature" in part.continuation:
             part.place = _SIGNED
-            fields[GeminiKeys.SIGNATURE] = part.continuation[GeminiKeys.SIGNATURE]
+            fields["thoughtSignature"] = part.continuation["thoughtSignature"]
         self._emit_part(fields)
 
     def end_text(self, part: WrittenText) -> None:
         data = part.continuation
-        if part.place != _SIGNED and GeminiKeys.SIGNATURE in data:
-            self._emit_part({"text": "", **_thought(part), GeminiKeys.SIGNATURE: data[GeminiKeys.SIGNATURE]})
+        if part.place != _SIGNED and "thoughtSignature" in data:
+            self._emit_part({"text": "", **_thought(part), "thoughtSignature": data["thoughtSignature"]})
         metadata = {name: data[name] for name in _TEXT_METADATA if name in data}
         if metadata:
             self._emit_part({"text": ""}, **metadata)
@@ -107,28 +103,28 @@ class GenerateWriter(WholeCallWriter):
     # -- calls
 
     def shows(self, call: WrittenCall) -> bool:
-        return GeminiKeys.PART in call.continuation
+        return "part" in call.continuation
 
     def open_call(self, call: WrittenCall) -> None:
         if not call.is_provider_call:
             super().open_call(call)
-        elif "inlineData" not in call.continuation[GeminiKeys.PART]:
-            self._emit_part(call.continuation[GeminiKeys.PART])
+        elif "inlineData" not in call.continuation["part"]:
+            self._emit_part(call.continuation["part"])
 
     def end_call(self, call: WrittenCall) -> None:
         if not call.is_provider_call:
             return
-        part = call.continuation[GeminiKeys.PART]
+        part = call.continuation["part"]
         if "inlineData" in part and isinstance(call.result, tuple):
             media = [item.data for item in call.result if isinstance(item, Image | FileRef) and item.data]
             inline = {**part["inlineData"], "data": b64encode(b"".join(media)).decode()}
             self._emit_part({**part, "inlineData": inline})
-        if GeminiKeys.RESULT_PART in call.continuation:
-            self._emit_part(call.continuation[GeminiKeys.RESULT_PART])
+        if "resultPart" in call.continuation:
+            self._emit_part(call.continuation["resultPart"])
 
     def emit_call(self, call: WrittenCall, arguments: Json) -> None:
-        signature = call.continuation.get(GeminiKeys.SIGNATURE)
-        signed = {} if signature is None else {GeminiKeys.SIGNATURE: signature}
+        signature = call.continuation.get("thoughtSignature")
+        signed = {} if signature is None else {"thoughtSignature": signature}
         self._emit_part({"functionCall": {"id": call.id, "name": call.name, "args": arguments}, **signed})
 
     # -- chunks
@@ -143,11 +139,11 @@ class GenerateWriter(WholeCallWriter):
 
     def finish(self, done: Done) -> None:
         super().finish(done)
-        self._emit_part({"text": ""}, finishReason=self.finish_word(done, _READ, _WORDS))
+        self._emit_part({"text": ""}, finishReason=self.finish_word(done))
 
     @classmethod
     def error_response(cls, failed: Failed) -> ErrorResponse:
-        status, word = error_kind(failed, _ERRORS)
+        status, word = error_kind(failed, _ERRORS, {ErrorCode.QUOTA_EXCEEDED: 429})
         error: Json = {"code": status, "message": failed.message or str(failed.error_code), "status": word}
         if failed.retry_after_ms is not None:
             delay = f"{failed.retry_after_ms / 1000:g}s"

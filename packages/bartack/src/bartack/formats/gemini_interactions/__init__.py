@@ -5,8 +5,7 @@ from msgspec.structs import replace
 from bartack.formats.format import ALL_FEATURES, Format
 from bartack.formats.gemini_generate import FORMAT as GENERATE
 from bartack.formats.gemini_interactions.decode import GeminiInteractions
-from bartack.formats.gemini_interactions.encode import encode
-from bartack.formats.gemini_interactions.hosted_tools import HOSTED
+from bartack.formats.gemini_interactions.encode import HOSTED, encode
 from bartack.formats.gemini_interactions.read import read_request
 
 __all__ = ["FORMAT"]

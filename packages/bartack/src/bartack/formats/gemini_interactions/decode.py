@@ -30,7 +30,7 @@ from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image, Text, ToolContent
 
-__all__ = ["MEDIA", "GeminiInteractions", "InteractionsContinuation", "InteractionsKeys", "result_content"]
+__all__ = ["MEDIA", "GeminiInteractions", "InteractionsContinuation", "result_content"]
 
 _FINISH: dict[str, FinishReason] = {"completed": "stop", "requires_action": "tool_calls", "incomplete": "length"}
 MEDIA = frozenset(("image", "audio", "video", "document"))
@@ -38,25 +38,17 @@ _THOUGHT = frozenset(("type", "summary", "signature"))
 _IMPLIED = {"text": "model_output", "thought_summary": "thought", "thought_signature": "thought"}
 
 
-class InteractionsKeys:
-    """Keys of the continuation data that the encoder reads."""
-
-    CONTENT = "content"  # a generated image or file, without its data; a piece of output of an unknown kind
-    STEP = "step"  # a call that Google executed, whole; a step of an unknown kind
-    RESULT_STEP = "resultStep"  # its result, whole
-
-
 class _KeptStep(TypedDict):
     type: str
 
 
 class InteractionsContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `InteractionsKeys`."""
+    """What a part keeps of its step: the decoder and the reader write it, the encoder reads it."""
 
     callId: str
-    content: dict[str, Any]
-    step: _KeptStep
-    resultStep: _KeptStep
+    content: dict[str, Any]  # a generated image or file, without its data; a piece of output of an unknown kind
+    step: _KeptStep  # a call that Google executed, whole; a step of an unknown kind
+    resultStep: _KeptStep  # its result, whole
     type: str
 
 
@@ -247,7 +239,7 @@ class GeminiInteractions(Decoder):
             for event, frame in waiting:
                 _EVENTS[event.event_type or frame.event](self, event, frame)
         else:
-            self._carry({InteractionsKeys.STEP: {**joined_pieces([step.value, *step.pieces]), "type": step.kind}})
+            self._carry({"step": {**joined_pieces([step.value, *step.pieces]), "type": step.kind}})
 
     def _carry(self, data: dict[str, Any]) -> None:
         """Emit an empty text that keeps what is unknown here at its position."""
@@ -322,7 +314,7 @@ class GeminiInteractions(Decoder):
         elif kind in MEDIA:
             self._read_media(step, kind, item)
         elif kind not in ("", "text") and step.kind == "model_output" and self._pending.can_keep(item):
-            self._carry({InteractionsKeys.CONTENT: item})
+            self._carry({"content": item})
             step.is_new = True  # text after it is another part
             self._has_text = False
 
@@ -335,9 +327,7 @@ class GeminiInteractions(Decoder):
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} content.")
         elif self._pending.can_keep(fields):
             key = self._new_key()
-            self.out.open_call(
-                key, media_tool(kind), executed_by="provider", continuation={InteractionsKeys.CONTENT: fields}
-            )
+            self.out.open_call(key, media_tool(kind), executed_by="provider", continuation={"content": fields})
             self.out.close_call(key, result=(content,))
             step.is_new = True  # text after the image is another part
             self._has_text = False
@@ -378,7 +368,7 @@ class GeminiInteractions(Decoder):
             name,
             provider_id=call_id or None,
             executed_by="provider",
-            continuation={InteractionsKeys.STEP: value},
+            continuation={"step": value},
         )
         self.out.call_args(step.key, json_text(value.get("arguments") or {}))
         self._running[call_id] = step.key
@@ -389,14 +379,14 @@ class GeminiInteractions(Decoder):
         key = self._running.pop(call_id, None)
         if key is None:
             if step.kind == "function_result":  # a Google agent ran this function itself (not recorded)
-                self._carry({InteractionsKeys.STEP: value})
+                self._carry({"step": value})
                 return
             key = step.key
             name = text_of(value, "name") or step.kind.removesuffix("_result")
             self.out.open_call(key, name, provider_id=call_id or None, executed_by="provider")
         self.out.close_call(
             key,
-            continuation={InteractionsKeys.RESULT_STEP: value},
+            continuation={"resultStep": value},
             result=result_content(value.get("result")),
             result_is_error=value.get("is_error") is True,
         )

@@ -2,30 +2,59 @@
 
 The whole history is sent as a list of steps, so that nothing has to be stored at Google: `extra` may hold
 ``store: false``, or a `previous_interaction_id`. Thoughts are sent back with their signatures, and calls that Google
-executed with their results, as the steps they came as.
+executed with their results, as the steps they came as. The tools that Gemini executes are declared as
+ai.google.dev/gemini-api/docs/interactions has them.
 """
 
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system, note_settings, note_tool_options
-from bartack.formats.efforts import exact_fields
+from bartack.formats.body_values import Json, count_leading_system, present
 from bartack.formats.emitter import CALL_ID
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
 from bartack.formats.gemini import is_accepted, thinking_level
-from bartack.formats.gemini_interactions.decode import InteractionsContinuation, InteractionsKeys
-from bartack.formats.gemini_interactions.hosted_tools import HOSTED
-from bartack.formats.hosted_declarations import filled
+from bartack.formats.gemini_interactions.decode import InteractionsContinuation
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
+from bartack.formats.settings import exact_fields, note_settings, note_unsupported, own_extra, own_fields, with_extra
+from bartack.formats.tools import HostedRow, HostedRows, filled, hosted_row, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["CHOICES", "SETTINGS", "encode", "thinking_fields"]
+__all__ = ["CHOICES", "HOSTED", "NAME", "SETTINGS", "encode", "thinking_fields"]
 
-Json = dict[str, Any]
+# -- the tools that Gemini executes
+
+
+NAME = "gemini-interactions"
+
+_MCP = HostedRow(
+    lambda tool: {
+        "type": "mcp_server",
+        "name": tool.label,
+        "url": tool.url,
+        **filled(
+            headers=None if tool.authorization is None else {"Authorization": f"Bearer {tool.authorization}"},
+            allowed_tools=[{"mode": "any", "tools": list(tool.allowed_tools)}] if tool.allowed_tools else None,
+        ),
+    },
+    frozenset(("label", "url", "authorization", "allowed_tools")),
+)
+
+HOSTED = HostedRows(
+    NAME,
+    {
+        "": {
+            "web_search": hosted_row({"type": "google_search"}),
+            "web_fetch": hosted_row({"type": "url_context"}),
+            "code_execution": hosted_row({"type": "code_execution"}),
+            "file_search": hosted_row({"type": "file_search"}, file_search_store_names="stores", top_k="max_results"),
+            "mcp": _MCP,
+        }
+    },
+    beside_functions=False,  # as with generateContent
+)
 
 CHOICES: dict[ToolChoice, str] = {"auto": "auto", "required": "any", "none": "none"}
 SETTINGS = {  # our names -> Gemini's
@@ -46,7 +75,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     steps = _Steps(losses)
     for index, message in enumerate(request.messages[leading:], start=leading):
         steps.add(f"messages[{index}]", message)
-    extra = own_extra(request, "gemini-interactions", losses)
+    extra = own_extra(request, NAME, losses)
     body: Json = {} if "agent" in extra else {"model": config.model_id}
     body |= {"input": steps.finish(), "stream": True}
     system = [text for message in request.messages[:leading] for text in _texts(message.parts)]
@@ -92,8 +121,8 @@ class _Steps:
         for index, part in enumerate(message.parts):
             path = f"{where}.parts[{index}]"
             match part:
-                case Text() if InteractionsKeys.STEP in self._losses.own_data(part):
-                    self.found.append(dict(self._losses.own_data(part)[InteractionsKeys.STEP]))
+                case Text() if "step" in self._losses.own_data(part):
+                    self.found.append(dict(self._losses.own_data(part)["step"]))
                 case Text() | Image() | FileRef():
                     content = self._content(path, part)
                     if message.role == "assistant":
@@ -119,8 +148,8 @@ class _Steps:
         data = self._losses.continuation(where, part.continuation)
         if isinstance(part, Text):
             fields: Json = {"type": "text", "text": part.text}
-            if InteractionsKeys.CONTENT in data:
-                return [dict(data[InteractionsKeys.CONTENT])]
+            if "content" in data:
+                return [dict(data["content"])]
             if not part.text:
                 for name in data:
                     self._losses.add(where, name, "the text that it belongs to is empty")
@@ -165,12 +194,12 @@ class _Steps:
 
     def _add_provider_call(self, where: str, call: ToolCall) -> None:
         data = self._losses.own_data(call)
-        media = _media_of(call.result) if InteractionsKeys.CONTENT in data else []
-        steps = [data[key] for key in (InteractionsKeys.STEP, InteractionsKeys.RESULT_STEP) if key in data]
+        media = _media_of(call.result) if "content" in data else []
+        steps = [data[key] for key in ("step", "resultStep") if key in data]
         if not steps and not media:
             self._losses.add(where, f"call of {call.tool_name}", "another provider executed it")
         self.found += steps
-        self._add_output([{**data[InteractionsKeys.CONTENT], **_media(piece)} for piece in media])
+        self._add_output([{**data["content"], **_media(piece)} for piece in media])
 
     # -- tool results
 
@@ -231,26 +260,22 @@ def _tools(request: ModelRequest, losses: Losses) -> list[Json]:
 
 def _function(where: str, spec: ToolSpec, losses: Losses) -> Json:
     note_tool_options(spec, where, losses)
-    fields: Json = {"type": "function", "name": spec.name}
-    if spec.description is not None:
-        fields["description"] = spec.description
-    if spec.parameter_schema:
-        fields["parameters"] = spec.parameter_schema
-    return {**fields, **own_fields(spec, "gemini-interactions")}
+    fields = present(description=spec.description, parameters=spec.parameter_schema or None)
+    return {"type": "function", "name": spec.name, **fields, **own_fields(spec, NAME)}
 
 
 def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses: Losses) -> Json:
     settings = filled(**{name: getattr(config, field) for field, name in SETTINGS.items()})
     settings |= filled(tool_choice=_tool_choice(config, tools))
     if config.thinking is not None:
-        exact = exact_fields(config.thinking, "gemini-interactions")
+        exact = exact_fields(config.thinking, NAME)
         settings |= exact or thinking_fields(config.thinking, config.model_id)
         if config.thinking.budget_tokens is not None:
             losses.add(
                 "config.thinking.budgetTokens", "thinking budget", "this API has levels; the nearest one is sent"
             )
-    if config.parallel_tool_calls is False and tools:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Gemini")
+    if tools:
+        note_unsupported(config, losses, "Gemini", "parallel_tool_calls")
     return settings
 
 

@@ -4,8 +4,8 @@ from bartack.formats.format import NOT_ENFORCED, NOTHING, Format
 from bartack.formats.openai_chat.capabilities import OPENAI_RULES, capabilities_of
 from bartack.formats.openai_chat.decode import OpenAIChat
 from bartack.formats.openai_chat.encode import carries, encode
-from bartack.formats.openai_chat.hosted_tools import HOSTED
 from bartack.formats.openai_chat.read import read_request
+from bartack.formats.openai_chat.settings import HOSTED
 from bartack.formats.openai_chat.write import ChatWriter
 
 __all__ = ["FORMAT"]

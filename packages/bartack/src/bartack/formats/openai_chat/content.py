@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, exact_data, has_content, media_type, placeholder
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
-from bartack.formats.openai_chat.events import ChatKeys
 from bartack.nouns.parts import ContentPart, Continuation, FileRef, Image, Text
 
 __all__ = ["decode_content", "encode_content", "is_plain"]
@@ -38,11 +37,11 @@ def is_plain(piece: Json) -> bool:
 
 def encode_content(part: ContentPart, data: Json, where: str, losses: Losses, vendor: ChatCapabilities) -> list[Json]:
     """The piece for one part, or none if the part is ignored. `data` is its continuation data."""
-    if ChatKeys.CONTENT in data:
-        return [data[ChatKeys.CONTENT]]
+    if "content" in data:
+        return [data["content"]]
     match part:
         case Text():
-            return [] if part.ignored else [{"type": "text", "text": part.text, **data.get(ChatKeys.CHUNK, {})}]
+            return [] if part.ignored else [{"type": "text", "text": part.text, **data.get("chunk", {})}]
         case Image():
             piece = _image(part, data, vendor)
         case FileRef():
@@ -52,7 +51,7 @@ def encode_content(part: ContentPart, data: Json, where: str, losses: Losses, ve
     if piece is None:
         why = "the provider does not accept content of this type, or not from this URL"
         piece = {"type": "text", "text": placeholder(part, where, why, losses)}
-    return [{**piece, **data.get(ChatKeys.CHUNK, {})}]
+    return [{**piece, **data.get("chunk", {})}]
 
 
 def _address(part: Image | FileRef) -> str | None:
@@ -64,7 +63,7 @@ def _address(part: Image | FileRef) -> str | None:
 
 def _image(part: Image | FileRef, data: Json, vendor: ChatCapabilities) -> Json | None:
     detail = {"detail": part.detail} if isinstance(part, Image) and part.detail is not None else {}
-    image = {"url": _address(part), **detail, **data.get(ChatKeys.IMAGE_URL, {})}
+    image = {"url": _address(part), **detail, **data.get("image_url", {})}
     is_readable = part.data is None or (part.data and media_type(part) in _IMAGE_TYPES)
     if not vendor.images or image["url"] is None or not is_readable:
         return None
@@ -73,8 +72,8 @@ def _image(part: Image | FileRef, data: Json, vendor: ChatCapabilities) -> Json 
 
 def _file(part: FileRef, data: Json, vendor: ChatCapabilities) -> Json | None:
     kind = media_type(part)
-    if ChatKeys.FILE in data:
-        return {"type": "file", "file": data[ChatKeys.FILE]}
+    if "file" in data:
+        return {"type": "file", "file": data["file"]}
     if not has_content(part):
         return None
     if kind.startswith("image/"):
@@ -133,7 +132,7 @@ def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
         url, data = _address_in(payload, "image_url")
         part = _read_image(url) if url else None
         if part is not None and part.data is None and url.startswith("data:"):  # not base64 as we would write it
-            data = {ChatKeys.IMAGE_URL: {"url": url, **data.get(ChatKeys.IMAGE_URL, {})}}
+            data = {"image_url": {"url": url, **data.get("image_url", {})}}
     elif kind == "input_audio" and isinstance(payload, dict) and isinstance(payload.get("data"), str):
         part = _read_audio(payload)
     elif kind == "file" and isinstance(payload, dict):
@@ -144,11 +143,11 @@ def decode_content(piece: Json, provider: str, model: str) -> ContentPart:
         fallback = "video/mp4" if kind == "video_url" else "application/pdf"
         part = _read_address(url, name if isinstance(name, str) else url, fallback) if url and not data else None
     if part is None:
-        part, data = Text(""), {ChatKeys.CONTENT: piece}
+        part, data = Text(""), {"content": piece}
     else:
         used = ("type", kind, "document_name", "file_name")
         extra = {key: value for key, value in piece.items() if key not in used and value is not None}
-        data = {**data, **({ChatKeys.CHUNK: extra} if extra else {})}
+        data = {**data, **({"chunk": extra} if extra else {})}
     return replace(part, continuation=Continuation(provider, model, data)) if data else part
 
 
@@ -191,4 +190,4 @@ def _read_file(payload: Json) -> tuple[FileRef | None, Json]:
     if isinstance(address, str) and isinstance(name, str) and payload.keys() == {"file_data", "filename"}:
         return _read_address(address, name, "application/pdf"), {}
     reference = payload.get("file_id") or name
-    return (FileRef(reference), {ChatKeys.FILE: payload}) if isinstance(reference, str) else (None, {})
+    return (FileRef(reference), {"file": payload}) if isinstance(reference, str) else (None, {})

@@ -13,35 +13,178 @@ waits. ``[DONE]`` without a `finish_reason` counts only if there is content and 
 Thinking arrives in its own field. The field's name is kept as continuation data, because thinking is sent back in the
 same field. `reasoning_details` are reassembled from their pieces and sent back unchanged, with signatures and
 ciphertexts.
+
+Calls arrive in pieces, too. A piece belongs to the latest call of its `index`, unless it has another id or another
+name: Ollama has sent the index 0 for every call (github.com/ollama/ollama/issues/15457), and Mistral sends none. Only
+the end of the answer ends a call.
 """
 
+import json
 from base64 import b64decode
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from bartack.formats.body_values import shown, text_of
 from bartack.formats.decoder import Decoder
-from bartack.formats.framing import Frame
+from bartack.formats.emitter import Emitter, PendingData
+from bartack.formats.framing import LIMIT, Frame
 from bartack.formats.media import split_data_url
-from bartack.formats.openai_chat.calls import ToolCalls
 from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.events import (
     FAILED_FINISHES,
     FINISH_REASONS,
+    CallPiece,
     ChatChunk,
     ChatDelta,
-    ChatKeys,
+    FunctionPiece,
     ReportedError,
     error_in,
     usage_in,
 )
 from bartack.formats.openai_chat.settings import NAME
-from bartack.nouns.deltas import TextDelta
+from bartack.nouns.deltas import TextDelta, ToolCallArgs
 from bartack.nouns.errors import ErrorCode
+from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import FileRef, Image
 
 __all__ = ["OpenAIChat"]
+
+# -- calls
+
+
+_LEGACY = -1  # the index of a function_call, which has none
+
+
+class _Call:
+    """A tool call under construction. It is opened once its name is known."""
+
+    __slots__ = ("extra", "id", "is_custom", "is_open", "key", "name", "outer_id", "pieces")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.id: str | None = None
+        self.name = ""
+        self.pieces: list[str] = []
+        self.is_open = False
+        self.outer_id = ""  # the id outside of the decoder, once it is open
+        self.is_custom = False  # its input is free text, which is wrapped in an object at the end
+        self.extra: dict[str, Any] = {}  # continuation data that has not been emitted yet
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the arguments so far are a JSON value, or there are none."""
+        text = "".join(self.pieces)
+        try:
+            return not text or self.is_custom or json.loads(text) is not None
+        except (ValueError, RecursionError):
+            return False
+
+
+class _ToolCalls:
+    """The calls of one answer."""
+
+    def __init__(self, out: Emitter, pending: PendingData, before_opening: Callable[[], None]) -> None:
+        self._out = out
+        self._pending = pending
+        self._before_opening = before_opening
+        self._all: list[_Call] = []
+        self._latest: dict[int | None, _Call] = {}  # the latest call of each index
+
+    @property
+    def count(self) -> int:
+        """How many calls have started."""
+        return len(self._all)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether the arguments of every call are complete."""
+        return all(call.is_complete for call in self._all)
+
+    def read(self, pieces: list[CallPiece]) -> None:
+        """Add the pieces of one chunk."""
+        pending, out = self._pending, self._out
+        for piece in pieces:
+            call, function = self._latest.get(piece.index), piece.function
+            if call is None or piece.id or function is None or function.name or piece.extra_content:
+                call = self._call_of(call, piece)
+                if piece.custom is not None:
+                    call.pieces.append(piece.custom.input or "")
+                    pending.hold(len(call.pieces[-1]))
+                if function is None:
+                    continue
+            arguments = function.arguments
+            if arguments:
+                if type(arguments) is not str:
+                    arguments = pending.text_of_json(arguments)
+                call.pieces.append(arguments)
+                pending.size = size = pending.size + len(arguments)
+                if size > LIMIT:
+                    pending.hold(0)
+                if call.is_open and not out.joins_surrogates:
+                    out.deltas.append(ToolCallArgs(call.outer_id, arguments))
+                elif call.is_open:
+                    out.more_args(call.outer_id, arguments)
+
+    def read_legacy(self, function: FunctionPiece) -> None:
+        """Add a piece of a `function_call`, the form before tool calls: at most one per answer, without an id."""
+        self.read([CallPiece(index=_LEGACY, function=function)])
+
+    def close(self) -> None:
+        """End all calls: the answer is complete."""
+        for call in self._all:
+            if not call.is_open:  # it never got a name
+                self._open(call)
+            if call.is_custom:
+                self._out.call_args(call.key, json_text({"input": "".join(call.pieces)}))
+            self._out.close_call(call.key, continuation=call.extra or None)
+
+    def _call_of(self, call: _Call | None, piece: CallPiece) -> _Call:
+        """The call that a piece belongs to, a new one if necessary, updated with the name and id of the piece."""
+        target = piece.function or piece.custom
+        name = (target.name or "") if target is not None else ""
+        if call is None and piece.index is None and not piece.id and not name and self._all:
+            call = self._all[-1]
+        if call is None or _begins_another(call, piece, name):
+            call = _Call(len(self._all))
+            self._all.append(call)
+            self._latest[piece.index] = call
+        call.id = call.id or piece.id
+        call.name = call.name or name
+        call.is_custom = call.is_custom or piece.custom is not None
+        if piece.index == _LEGACY:
+            call.extra["field"] = "function_call"
+        if piece.extra_content and self._pending.can_keep(piece.extra_content):
+            call.extra["extra_content"] = piece.extra_content
+        if call.name and not call.is_open:
+            self._open(call)
+        return call
+
+    def _open(self, call: _Call) -> None:
+        self._before_opening()
+        call.is_open = True
+        if call.is_custom:
+            call.extra["type"] = "custom"
+        call.outer_id = self._out.open_call(call.key, call.name, provider_id=call.id, continuation=call.extra or None)
+        call.extra = {}
+        if not call.is_custom:
+            for text in call.pieces:
+                self._out.call_args(call.key, text)
+
+
+def _begins_another(call: _Call, piece: CallPiece, name: str) -> bool:
+    if piece.id and call.id and piece.id != call.id:
+        return True
+    if name and call.name and name != call.name:
+        return True
+    # Without ids, a repeated name starts another call of the same tool only once the arguments are complete: some
+    # servers repeat the name in every piece. Not recorded.
+    arguments = piece.function.arguments if piece.function is not None else None
+    return bool(name and not piece.id and arguments and call.pieces and call.is_complete)
+
+
+# -- the answer
 
 
 class _Detail:
@@ -85,7 +228,7 @@ class OpenAIChat(Decoder):
         self._writing = ""  # the kind of the open part: text, thinking, a piece of content of another type, or none
         self._notes: dict[str, Any] = {}  # continuation data of the text part, emitted when the part ends
         self._details: list[_Detail] = []  # collected for the thinking part and emitted when it ends
-        self._calls = ToolCalls(self.out, self._pending, before_opening=lambda: self._switch_to(""))
+        self._calls = _ToolCalls(self.out, self._pending, before_opening=lambda: self._switch_to(""))
         self._executed: set[str] = set()
         self._audio: list[str] = []
         self._has_usage = False
@@ -164,14 +307,14 @@ class OpenAIChat(Decoder):
             self._read_executed(tool)
         if delta.annotations and self._pending.can_keep(delta.annotations):
             self._pending.hold(len(frame.data))
-            self._notes.setdefault(ChatKeys.ANNOTATIONS, []).extend(delta.annotations)
+            self._notes.setdefault("annotations", []).extend(delta.annotations)
         for image in delta.images or ():
             self._read_image(image)
         if isinstance(delta.audio, dict):
             self._read_audio(delta.audio, frame)
         if isinstance(delta.extra_content, dict) and self._pending.can_keep(delta.extra_content):
             self._pending.hold(len(frame.data))
-            self._notes.setdefault(ChatKeys.MESSAGE, {}).setdefault("extra_content", {}).update(delta.extra_content)
+            self._notes.setdefault("message", {}).setdefault("extra_content", {}).update(delta.extra_content)
 
     def _read_message(self, message: Any, chunk: ChatChunk, frame: Frame) -> None:
         """Read an answer that was not streamed. Beside deltas, the message only repeats them."""
@@ -193,7 +336,7 @@ class OpenAIChat(Decoder):
             self.out.text("", continuation=self._notes)
             self._notes = {}
         if self._details and kind != "thinking":
-            self.out.thinking("", continuation={ChatKeys.REASONING_DETAILS: [detail.whole for detail in self._details]})
+            self.out.thinking("", continuation={"reasoning_details": [detail.whole for detail in self._details]})
             self._details = []
         self._writing = kind
 
@@ -202,7 +345,7 @@ class OpenAIChat(Decoder):
             self.out.more_thinking(piece)
         elif piece:
             self._switch_to("thinking")
-            self.out.thinking(piece, continuation={ChatKeys.FIELD: field})
+            self.out.thinking(piece, continuation={"field": field})
 
     def _read_thinking(self, delta: ChatDelta, frame: Frame) -> None:
         """Read the first field that has text: where there are several, they repeat each other (OpenRouter)."""
@@ -242,7 +385,7 @@ class OpenAIChat(Decoder):
             elif isinstance(piece, dict) and self._pending.can_keep(piece):
                 # Mistral's references to sources (not recorded), and whatever comes next, at its place in the content.
                 self._switch_to("piece")
-                self.out.text("", new_part=True, continuation={ChatKeys.CONTENT: piece})
+                self.out.text("", new_part=True, continuation={"content": piece})
 
     def _add_text(self, text: Any) -> None:
         if text and isinstance(text, str):
@@ -258,7 +401,7 @@ class OpenAIChat(Decoder):
         self._think("".join(text for text in texts if isinstance(text, str)), "content")
         extra = {name: value for name, value in chunk.items() if name not in ("type", "thinking")}
         if extra and self._writing == "thinking" and self._pending.can_keep(extra):
-            self.out.thinking("", continuation={ChatKeys.CHUNK: extra})
+            self.out.thinking("", continuation={"chunk": extra})
 
     def _read_refusal(self, piece: str) -> None:
         if self._refused:
@@ -266,7 +409,7 @@ class OpenAIChat(Decoder):
         else:
             self._refused = True
             self._switch_to("text")
-            self.out.text(piece, new_part=True, continuation={ChatKeys.FIELD: "refusal"})
+            self.out.text(piece, new_part=True, continuation={"field": "refusal"})
 
     # -- what the provider executed and generated
 
@@ -287,7 +430,7 @@ class OpenAIChat(Decoder):
         output = tool.get("output")
         if output is not None:
             result = self._pending.text_of_json(output)
-            self.out.close_call(key, continuation={ChatKeys.EXECUTED_TOOL: tool}, result=result)
+            self.out.close_call(key, continuation={"executed_tool": tool}, result=result)
 
     def _read_image(self, image: Any) -> None:
         """A generated image becomes the result of a call that the provider executed."""
@@ -300,13 +443,13 @@ class OpenAIChat(Decoder):
         self._executed.add(key)
         self._switch_to("")
         self.out.open_call(key, "image_output", executed_by="provider")
-        self.out.close_call(key, result=(generated,), continuation={ChatKeys.FIELD: "images"})
+        self.out.close_call(key, result=(generated,), continuation={"field": "images"})
 
     def _read_audio(self, audio: dict[str, Any], frame: Frame) -> None:
         """Speech: the transcript becomes text, the data a file; the id stands for the audio in later requests."""
         fields = {name: audio[name] for name in ("id", "expires_at") if audio.get(name)}
         if fields and self._pending.can_keep(fields):
-            self._notes[ChatKeys.AUDIO] = {**self._notes.get(ChatKeys.AUDIO, {}), **fields}
+            self._notes["audio"] = {**self._notes.get("audio", {}), **fields}
         self._add_text(audio.get("transcript"))
         if isinstance(data := audio.get("data"), str) and data:
             self._pending.hold(len(frame.data))
@@ -349,9 +492,9 @@ class OpenAIChat(Decoder):
             self.out.finish(FINISH_REASONS.get(word.lower(), "other"), word)
         # Perplexity repeats its sources in every chunk (perplexity-chat/*); the last list is the longest.
         if chunk.citations and self._pending.can_keep(chunk.citations):
-            self._notes[ChatKeys.CITATIONS] = chunk.citations
+            self._notes["citations"] = chunk.citations
         if chunk.search_results and self._pending.can_keep(chunk.search_results):
-            self._notes[ChatKeys.SEARCH_RESULTS] = chunk.search_results
+            self._notes["search_results"] = chunk.search_results
 
     def _read_error_in(self, frame: Frame) -> None:
         fault = error_in(frame.data, frame.event)

@@ -1,19 +1,19 @@
 """A `ModelRequest` to the body of a Chat Completions request.
 
 Vendors differ in data, not in code: everything vendor-specific is a row of `bartack.formats.openai_chat.capabilities`.
-What is sent back to the provider that produced it comes from the continuation data of the parts (`events.Keys`).
+What is sent back to the provider that produced it comes from the continuation data of the parts (`ChatContinuation`).
 """
 
 from typing import Any, assert_never
 
-from bartack.formats.body_values import used_tools
-from bartack.formats.extra_fields import own_extra, with_extra
 from bartack.formats.losses import Losses
 from bartack.formats.openai_chat.capabilities import ChatCapabilities, capabilities_of
 from bartack.formats.openai_chat.content import encode_content, is_plain
-from bartack.formats.openai_chat.events import ChatContinuation, ChatKeys
+from bartack.formats.openai_chat.events import ChatContinuation
 from bartack.formats.openai_chat.settings import NAME, add_caching, add_settings, add_tools
 from bartack.formats.repair import RESULTS_RECEIVED
+from bartack.formats.settings import own_extra, with_extra
+from bartack.formats.tools import used_tools
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, Image, Part, Text, Thinking, ToolCall, ToolResult
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 def carries(part: Part, losses: Losses) -> bool:
     """Whether a part is sent as a piece of content that no part can represent, or as audio."""
     losses.expect(ChatContinuation)
-    return not {ChatKeys.CONTENT, ChatKeys.AUDIO}.isdisjoint(losses.own_data(part))
+    return not {"content", "audio"}.isdisjoint(losses.own_data(part))
 
 
 def encode(request: ModelRequest, losses: Losses) -> Json:
@@ -70,7 +70,7 @@ class _Messages:
                 case "system":
                     self._add_system(message, where)
                 case "user":
-                    self._add_user(message, where)
+                    self._append("user", self._content(message, where), self._others(message))
                 case "assistant":
                     self._add_assistant(message, where)
                 case "tool":
@@ -93,9 +93,6 @@ class _Messages:
         if not is_accepted:
             self._losses.add(where, "system role", "the provider accepts it only at the start; sent as user text")
         self._append(role, self._content(message, where), self._others(message))
-
-    def _add_user(self, message: Message, where: str) -> None:
-        self._append("user", self._content(message, where), self._others(message))
 
     def _append(self, role: str, content: str | list[Json], extra: Json) -> None:
         """Append a message. Where roles must alternate, consecutive user messages become one."""
@@ -131,7 +128,7 @@ class _Messages:
         """Fields of the message on the wire that our message has no place for."""
         extra: Json = {}
         for part in message.parts:
-            extra.update(self._losses.own_data(part).get(ChatKeys.MESSAGE, {}))
+            extra.update(self._losses.own_data(part).get("message", {}))
         return extra
 
     def _add_assistant(self, message: Message, where: str) -> None:
@@ -174,19 +171,19 @@ class _Messages:
         if part.ignored:
             return
         data = self._losses.continuation(where, part.continuation)
-        if data.get(ChatKeys.FIELD) == "refusal":
+        if data.get("field") == "refusal":
             wire["refusal"] = wire.get("refusal", "") + part.text
             return
-        if ChatKeys.AUDIO in data:
-            wire["audio"] = {"id": data[ChatKeys.AUDIO].get("id")}
-        if ChatKeys.ANNOTATIONS in data and "annotations" in self._vendor.takes_back:
-            wire["annotations"] = [*wire.get("annotations", []), *data[ChatKeys.ANNOTATIONS]]
-        elif ChatKeys.ANNOTATIONS in data:
-            self._losses.add(where, ChatKeys.ANNOTATIONS, "the provider does not accept them back")
-        for name in (ChatKeys.CITATIONS, ChatKeys.SEARCH_RESULTS):
+        if "audio" in data:
+            wire["audio"] = {"id": data["audio"].get("id")}
+        if "annotations" in data and "annotations" in self._vendor.takes_back:
+            wire["annotations"] = [*wire.get("annotations", []), *data["annotations"]]
+        elif "annotations" in data:
+            self._losses.add(where, "annotations", "the provider does not accept them back")
+        for name in ("citations", "search_results"):
             if name in data:
                 self._losses.add(where, name.replace("_", " "), "a request has no place for them")
-        if part.text or ChatKeys.CONTENT in data:
+        if part.text or "content" in data:
             pieces += encode_content(part, data, where, self._losses, self._vendor)
 
     def _thinking_pieces(self, part: Thinking, where: str) -> list[Json]:
@@ -197,18 +194,18 @@ class _Messages:
         if "thinking" not in self._vendor.takes_back:
             self._losses.add(where, "thinking", "the provider does not accept it back")
             return []
-        if data.get(ChatKeys.FIELD) != "content":
+        if data.get("field") != "content":
             return []
-        inner = data.get(ChatKeys.THINKING) or [{"type": "text", "text": part.text}]
-        return [{"type": "thinking", "thinking": inner, **data.get(ChatKeys.CHUNK, {})}]
+        inner = data.get("thinking") or [{"type": "text", "text": part.text}]
+        return [{"type": "thinking", "thinking": inner, **data.get("chunk", {})}]
 
     def _add_thinking(self, part: Thinking, wire: Json) -> None:
         data = self._losses.own_data(part)
         if part.ignored or "thinking" not in self._vendor.takes_back:
             return
-        field = data.get(ChatKeys.FIELD)
-        if ChatKeys.REASONING_DETAILS in data:
-            wire["reasoning_details"] = [*wire.get("reasoning_details", []), *data[ChatKeys.REASONING_DETAILS]]
+        field = data.get("field")
+        if "reasoning_details" in data:
+            wire["reasoning_details"] = [*wire.get("reasoning_details", []), *data["reasoning_details"]]
         elif field in ("reasoning_content", "reasoning"):
             wire[field] = wire.get(field, "") + part.text
 
@@ -219,18 +216,18 @@ class _Messages:
         if call.executed_by == "provider":
             self._add_executed(call, where, wire)
             return
-        if data.get(ChatKeys.TYPE) == "custom":
+        if data.get("type") == "custom":
             custom = {"name": call.tool_name, "input": call.arguments.get("input", "")}
-            calls.append({"id": call.tool_call_id, "type": "custom", "custom": custom, **data.get(ChatKeys.CALL, {})})
+            calls.append({"id": call.tool_call_id, "type": "custom", "custom": custom, **data.get("call", {})})
             return
         function = {"name": call.tool_name, "arguments": self._arguments(call)}
-        if data.get(ChatKeys.FIELD) == "function_call":
+        if data.get("field") == "function_call":
             self._legacy_calls[call.tool_call_id] = call.tool_name
             wire["function_call"] = function
             return
-        extra = {"extra_content": data[ChatKeys.EXTRA_CONTENT]} if ChatKeys.EXTRA_CONTENT in data else {}
+        extra = {"extra_content": data["extra_content"]} if "extra_content" in data else {}
         calls.append(
-            {"id": call.tool_call_id, "type": "function", "function": function, **extra, **data.get(ChatKeys.CALL, {})}
+            {"id": call.tool_call_id, "type": "function", "function": function, **extra, **data.get("call", {})}
         )
 
     def _arguments(self, call: ToolCall) -> str:
@@ -255,7 +252,7 @@ class _Messages:
             wire: Json = {"role": "function", "name": self._legacy_calls[result.tool_call_id], "content": content}
         else:
             wire = {"role": "tool", "tool_call_id": result.tool_call_id, "content": content}
-        self._out.append({**wire, **data.get(ChatKeys.MESSAGE, {})})
+        self._out.append({**wire, **data.get("message", {})})
 
     def _result_content(self, result: ToolResult, where: str) -> str | list[Json]:
         match result.content:

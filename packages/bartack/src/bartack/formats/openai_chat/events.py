@@ -21,54 +21,37 @@ __all__ = [
     "ChatChunk",
     "ChatContinuation",
     "ChatDelta",
-    "ChatKeys",
     "ReportedError",
     "error_in",
     "usage_in",
 ]
 
 
-class ChatKeys:
-    """Keys of the continuation data that the decoder and the reader write and the encoder reads.
+class ChatContinuation(TypedDict, total=False):
+    """What a part keeps of its message: the decoder and the reader write it, the encoder and the writer read it.
 
     The last group is kept for the record only: no vendor accepts it back, which is reported as a loss.
     """
 
-    FIELD = "field"  # the field that the content came in, where the part does not imply it
-    REASONING_DETAILS = "reasoning_details"
-    ANNOTATIONS = "annotations"
-    AUDIO = "audio"
-    EXTRA_CONTENT = "extra_content"  # Gemini's thought signatures
-    TYPE = "type"  # "custom" for a call of a custom tool
-
-    # What a request that was read had beyond our nouns.
-    MESSAGE = "message"  # fields of the message, on its first part
-    CHUNK = "chunk"  # fields of one piece of content
-    CALL = "call"  # fields of a call
-    CONTENT = "content"  # a whole piece of content that no part can represent
-    THINKING = "thinking"  # the content of a thinking piece that is not a single text
-    IMAGE_URL = "image_url"  # fields beside the URL
-    FILE = "file"  # a file that the provider stores
-
-    CITATIONS = "citations"
-    SEARCH_RESULTS = "search_results"
-    EXECUTED_TOOL = "executed_tool"
-
-
-class ChatContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `ChatKeys`."""
-
-    field: str
+    field: str  # the field that the content came in, where the part does not imply it
     reasoning_details: list[Any]
     annotations: list[Any]
     audio: dict[str, Any]
-    type: str
-    message: dict[str, Any]
-    chunk: dict[str, Any]
-    call: dict[str, Any]
-    content: dict[str, Any]
-    image_url: dict[str, Any]
-    file: dict[str, Any]
+    extra_content: Any  # Gemini's thought signatures
+    type: str  # "custom" for a call of a custom tool
+
+    # What a request that was read had beyond our nouns.
+    message: dict[str, Any]  # fields of the message, on its first part
+    chunk: dict[str, Any]  # fields of one piece of content
+    call: dict[str, Any]  # fields of a call
+    content: dict[str, Any]  # a whole piece of content that no part can represent
+    thinking: Any  # the content of a thinking piece that is not a single text
+    image_url: dict[str, Any]  # fields beside the URL
+    file: dict[str, Any]  # a file that the provider stores
+
+    citations: Any
+    search_results: Any
+    executed_tool: Any
 
 
 class FunctionPiece(Struct, gc=False):

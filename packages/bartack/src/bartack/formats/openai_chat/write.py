@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from bartack.formats.openai import custom_input, openai_error
-from bartack.formats.openai_chat.events import ChatContinuation, ChatKeys
+from bartack.formats.openai_chat.events import ChatContinuation
 from bartack.formats.openai_chat.settings import NAME
 from bartack.formats.response_writer import (
     ErrorResponse,
@@ -24,21 +24,6 @@ from bartack.nouns.deltas import Delta, Done, Failed, FinishReason, Usage
 
 __all__ = ["ChatWriter"]
 
-_READ: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-}
-_WORDS: dict[FinishReason, str] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
-    "pause": "stop",
-    "other": "stop",
-}
 _CLOSING = "}] \t\r\n"  # what may complete a JSON value
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content", "reasoning")
 
@@ -48,6 +33,12 @@ class ChatWriter(ResponseWriter):
 
     format: ClassVar[str] = NAME
     continuation_type: ClassVar[Any] = ChatContinuation
+    words: ClassVar[dict[FinishReason, str]] = {
+        "stop": "stop",
+        "length": "length",
+        "tool_calls": "tool_calls",
+        "content_filter": "content_filter",
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -76,7 +67,7 @@ class ChatWriter(ResponseWriter):
         self._emit_delta({"role": "assistant", "content": ""})
 
     def add_text(self, part: WrittenText, piece: str) -> None:
-        field = part.continuation.get(ChatKeys.FIELD)
+        field = part.continuation.get("field")
         if part.kind == "thinking":
             self._emit_delta({"reasoning" if field == "reasoning" else "reasoning_content": piece})
         else:
@@ -85,9 +76,9 @@ class ChatWriter(ResponseWriter):
 
     def end_text(self, part: WrittenText) -> None:
         data = part.continuation
-        if data.get(ChatKeys.ANNOTATIONS):
-            self._emit_delta({"annotations": data[ChatKeys.ANNOTATIONS]})
-        details = data.get(ChatKeys.REASONING_DETAILS, ())
+        if data.get("annotations"):
+            self._emit_delta({"annotations": data["annotations"]})
+        details = data.get("reasoning_details", ())
         ciphertexts = [detail for detail in details if not (detail.get("text") or detail.get("summary"))]
         if ciphertexts:
             self._emit_delta({"reasoning_details": ciphertexts})
@@ -104,8 +95,8 @@ class ChatWriter(ResponseWriter):
             fields |= {"type": "custom", "custom": {"name": call.name, "input": ""}}
         else:
             fields |= {"type": "function", "function": {"name": call.name, "arguments": ""}}
-        if ChatKeys.EXTRA_CONTENT in call.continuation:
-            fields["extra_content"] = call.continuation[ChatKeys.EXTRA_CONTENT]
+        if "extra_content" in call.continuation:
+            fields["extra_content"] = call.continuation["extra_content"]
         self._emit_call(call, fields)
 
     def add_args(self, call: WrittenCall, piece: str) -> None:
@@ -122,7 +113,7 @@ class ChatWriter(ResponseWriter):
             self._emit_arguments(call, self._held[call.id])
 
     def _is_custom(self, call: WrittenCall) -> bool:
-        return call.name in self.custom_tools or call.continuation.get(ChatKeys.TYPE) == "custom"
+        return call.name in self.custom_tools or call.continuation.get("type") == "custom"
 
     def _emit_arguments(self, call: WrittenCall, text: str) -> None:
         if text:
@@ -136,7 +127,7 @@ class ChatWriter(ResponseWriter):
     def finish(self, done: Done) -> None:
         if done.finish_reason == "refusal" and self._refused:
             done = Done("stop")  # the field of the text says that it is a refusal
-        self._emit_delta({}, self.finish_word(done, _READ, _WORDS))
+        self._emit_delta({}, self.finish_word(done))
         if self.include_usage and self.usage is not None:
             self.emit({**self._head("chat.completion.chunk"), "choices": [], "usage": _counts(self.usage)})
 

@@ -2,8 +2,7 @@
 
 from bartack.formats.format import Format
 from bartack.formats.openai_responses.decode import OpenAIResponses
-from bartack.formats.openai_responses.encode import encode
-from bartack.formats.openai_responses.hosted_tools import HOSTED
+from bartack.formats.openai_responses.encode import HOSTED, encode
 from bartack.formats.openai_responses.input_items import RULES, carries
 from bartack.formats.openai_responses.read import read_request
 from bartack.formats.openai_responses.write import ResponsesWriter

@@ -25,8 +25,21 @@ import msgspec
 from bartack.formats.body_values import shown
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import LIMIT, Frame
-from bartack.formats.openai_responses.events import ARGUMENTS, ENTRY_KINDS, TEXTS, Key, Response, ResponsesEvent
-from bartack.formats.openai_responses.items import FREE_TEXT, NAME, Item, ItemKind, kind_of, part_fields, text_of
+from bartack.formats.openai_responses.items import (
+    ARGUMENTS,
+    ENTRY_KINDS,
+    FREE_TEXT,
+    NAME,
+    TEXTS,
+    Item,
+    ItemKind,
+    Key,
+    Response,
+    ResponsesEvent,
+    kind_of,
+    part_fields,
+    text_of,
+)
 from bartack.formats.openai_responses.open_items import HAS_OUTPUT_ITEM, ItemEmitter, OpenItem, OpenText
 from bartack.formats.usage import amount, token_count
 from bartack.nouns.deltas import FinishReason, Usage

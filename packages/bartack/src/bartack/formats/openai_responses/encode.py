@@ -13,6 +13,8 @@ Decisions:
   (github.com/10-X-eng/vibecad/issues/4), and instructions do not carry over to later responses. A system message that
   was read from `instructions` is sent there.
 - A reasoning summary is requested whenever thinking is configured; `config.extra["reasoning"]` overrides this.
+- The tools that the provider executes follow developers.openai.com/api/docs/guides/tools and
+  docs.x.ai/docs/guides/tools/overview.
 - `CacheConfig` sets a `prompt_cache_key` made from the beginning of the conversation, so that all its turns share it.
 """
 
@@ -20,29 +22,72 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bartack.formats.body_values import (
-    cache_key,
-    note_settings,
-    note_tool_options,
-    object_of,
-    parameters_of,
-    retention,
-    schema_name,
-    text_of,
-)
-from bartack.formats.client_tools import declaration_of
-from bartack.formats.efforts import effort_of, exact_fields
-from bartack.formats.extra_fields import own_extra, own_fields, with_extra
-from bartack.formats.losses import Losses
-from bartack.formats.openai_responses.hosted_tools import HOSTED
+from bartack.formats.body_values import object_of, text_of
+from bartack.formats.losses import Losses, Trail
+from bartack.formats.openai import cache_key, declaration_of, retention, schema_name
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation
 from bartack.formats.output_schemas import strict_schema
-from bartack.formats.trail import Trail
+from bartack.formats.settings import (
+    effort_of,
+    exact_fields,
+    note_settings,
+    note_unsupported,
+    own_extra,
+    own_fields,
+    with_extra,
+    written_settings,
+)
+from bartack.formats.tools import HostedRows, hosted_row, note_tool_options, parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode"]
+__all__ = ["HOSTED", "encode"]
+
+# -- the tools that OpenAI and xAI execute
+
+
+_FILES = hosted_row({"type": "file_search"}, vector_store_ids="stores", max_num_results="max_results")  # recorded
+_MCP = {
+    "server_label": "label",
+    "server_url": "url",
+    "server_description": "description",
+    "authorization": "authorization",
+    "allowed_tools": "allowed_tools",
+}
+
+HOSTED = HostedRows(
+    NAME,
+    {
+        "": {  # recorded, all of them
+            "web_search": hosted_row(
+                {"type": "web_search"},
+                search_context_size="context_size",
+                user_location="user_location",
+                filters__allowed_domains="allowed_domains",
+            ),
+            "code_execution": hosted_row(
+                {"type": "code_interpreter", "container": {"type": "auto"}}, container__file_ids="file_ids"
+            ),
+            "file_search": _FILES,
+            "image_generation": hosted_row(
+                {"type": "image_generation"}, "size", "quality", "background", "output_format"
+            ),
+            "mcp": hosted_row({"type": "mcp"}, **_MCP, require_approval="approval"),
+            "tool_search": hosted_row({"type": "tool_search"}, models=r"(.*[/.:])?gpt-(5\.([4-9]|\d\d)|[6-9])"),
+        },
+        "xai-responses": {
+            "web_search": hosted_row(
+                {"type": "web_search"},
+                filters__allowed_domains="allowed_domains",
+                filters__excluded_domains="blocked_domains",
+            ),
+            "code_execution": hosted_row({"type": "code_interpreter"}),
+            "file_search": _FILES,
+            "mcp": hosted_row({"type": "mcp"}, **_MCP),
+        },
+    },
+)
 
 # "Encrypted content is not supported with this model" (github.com/pydantic/pydantic-ai/issues/2865 and 3326). Which
 # further models refuse it is not verified.
@@ -69,9 +114,7 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     body: dict[str, Any] = {"model": config.model_id, "input": history.items(), "stream": True, "store": store}
     if history.instructions:
         body["instructions"] = "\n\n".join(history.instructions)
-    for field, name in _SETTINGS.items():
-        if getattr(config, field) is not None:
-            body[name] = getattr(config, field)
+    body |= written_settings(config, _SETTINGS)
     declared = [_tool(spec, f"tools[{index}]", config.model_id, losses) for index, spec in enumerate(request.tools)]
     tools = _joined_namespaces(tool for tool in declared if tool is not None)
     if tools:
@@ -89,7 +132,8 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     if config.cache_config is not None:
         body["prompt_cache_key"] = _cache_key(body, losses.trail)
         body |= retention(config.cache_config, losses)
-    _add_losses(config, losses)
+    note_unsupported(config, losses, "the Responses API", "seed", "stop_sequences")
+    note_settings(config, losses, "service_tier", "verbosity", "ttl")
     return with_extra(body, extra)
 
 
@@ -104,14 +148,6 @@ def _include(config: ModelConfig, requested: Any, *, is_stored: bool) -> Any:
         return requested
     includes = requested or []
     return includes if _CIPHERTEXT in includes else [*includes, _CIPHERTEXT]
-
-
-def _add_losses(config: ModelConfig, losses: Losses) -> None:
-    if config.seed is not None:
-        losses.add("config.seed", "seed", "not supported by the Responses API")
-    if config.stop_sequences:
-        losses.add("config.stopSequences", "stop sequences", "not supported by the Responses API")
-    note_settings(config, losses, "service_tier", "verbosity", "ttl")
 
 
 def _pop_object(extra: dict[str, Any], key: str) -> dict[str, Any]:

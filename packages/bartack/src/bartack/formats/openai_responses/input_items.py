@@ -1,7 +1,7 @@
 """Messages to the items of a Responses request.
 
 Parts that came from the same provider become the items they were, rebuilt from the parts and their continuation data
-(`items.Keys`). Everything else becomes plain messages and function calls.
+(`ResponsesContinuation`). Everything else becomes plain messages and function calls.
 
 The server refuses the whole request unless:
 
@@ -23,12 +23,11 @@ from bartack.formats.body_values import parsed_object
 from bartack.formats.format import PLAIN_NAME, HistoryRules
 from bartack.formats.losses import Losses
 from bartack.formats.media import data_url, has_content, media_type, placeholder
-from bartack.formats.openai_responses.events import ENTRY_KINDS
 from bartack.formats.openai_responses.items import (
     APPROVAL,
+    ENTRY_KINDS,
     Item,
     ResponsesContinuation,
-    ResponsesKeys,
     item_fields,
     kind_of,
 )
@@ -71,9 +70,7 @@ def carries(part: Part, losses: Losses) -> bool:
     """
     losses.expect(ResponsesContinuation)
     data = losses.own_data(part) if isinstance(part, Text) else {}
-    return (
-        "type" in data.get(ResponsesKeys.ITEM, {}) or data.get(ResponsesKeys.PART, {}).get("type") not in _INPUT_TYPES
-    )
+    return "type" in data.get("item", {}) or data.get("part", {}).get("type") not in _INPUT_TYPES
 
 
 class InputItems:
@@ -149,7 +146,7 @@ class InputItems:
 
     def _add_system(self, message: Message, where: str) -> None:
         first = message.parts[0].continuation if message.parts else None
-        if first is not None and first.provider == self._losses.provider and first.data.get(ResponsesKeys.INSTRUCTIONS):
+        if first is not None and first.provider == self._losses.provider and first.data.get("instructions"):
             for place, part in enumerate(message.parts):
                 if isinstance(part, Text) and not part.ignored:
                     self.instructions.append(part.text)
@@ -164,12 +161,13 @@ class InputItems:
             path = f"{where}.parts[{place}]"
             if isinstance(part, Text | Image | FileRef):
                 data = self._losses.continuation(path, part.continuation)
-                fields = {**fields, **_object(data, ResponsesKeys.ITEM)}
-                entries += self._entry(part, _object(data, ResponsesKeys.PART), path)
+                fields = {**fields, **_object(data, "item")}
+                entries += self._entry(part, _object(data, "part"), path)
             else:
                 self._losses.add(path, part.kind, "a system message holds text only")
         if entries:
-            self._append(where, {"role": role, **fields, "content": _plain_if_possible(entries)})
+            is_plain = len(entries) == 1 and entries[0].keys() == {"type", "text"}
+            self._append(where, {"role": role, **fields, "content": entries[0]["text"] if is_plain else entries})
 
     def _entry(self, part: ContentPart, own: Item, where: str) -> list[Item]:
         """One entry of a content list, or none. `own` has the fields that the part does not represent."""
@@ -198,7 +196,7 @@ class InputItems:
             path = f"{where}.parts[{place}]"
             if isinstance(part, ToolCall):
                 data = self._losses.continuation(path, part.continuation)
-                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, ResponsesKeys.ITEM), path)
+                self._calls[part.tool_call_id] = answer.add_call(part, _object(data, "item"), path)
                 if part.executed_by == "provider":
                     self._add_provider_result(part, data, answer, path)
             else:
@@ -215,9 +213,9 @@ class InputItems:
 
     def _add_provider_result(self, call: ToolCall, data: dict[str, Any], answer: "_Answer", where: str) -> None:
         """Add the result of a provider call, if it is an item of its own."""
-        if ResponsesKeys.ITEM in data:
-            if ResponsesKeys.OUTPUT in data:
-                answer.append(dict(_object(data, ResponsesKeys.OUTPUT)), where)
+        if "item" in data:
+            if "output" in data:
+                answer.append(dict(_object(data, "output")), where)
         elif call.result is not None:
             result = replace(call.result, tool_call_id=_call_id(call))
             answer.append(_output_item("function_call", result, self._content(result.content, where)), where)
@@ -229,7 +227,7 @@ class InputItems:
 
     def _add_result(self, result: ToolResult, where: str) -> None:
         data = self._losses.continuation(where, result.continuation)
-        output, own = _object(data, ResponsesKeys.OUTPUT), _object(data, ResponsesKeys.ITEM)
+        output, own = _object(data, "output"), _object(data, "item")
         if output:
             call_field = {"call_id": result.tool_call_id} if output.get("call_id") else {}
             self._append(where, {**output, **call_field})
@@ -255,7 +253,7 @@ class InputItems:
             return json_text(content)
         entries: list[Item] = []
         for part in content:
-            own = _object(self._losses.continuation(where, part.continuation), ResponsesKeys.PART)
+            own = _object(self._losses.continuation(where, part.continuation), "part")
             entries += self._entry(part, own, where)
         return entries or ""
 
@@ -265,11 +263,11 @@ class _Answer:
 
     def __init__(self, losses: Losses) -> None:
         self.items: list[Item] = []
-        self.paths: list[str] = []  # of the first part of each item
+        self.paths: list[str] = []  # the path of the first part of each item
         self._losses = losses
         self.repeated: list[Item] = []  # items that came with the id of another one
         self._entries: dict[tuple[int, int], Item] = {}  # keys: the position of the item, and of the text in it
-        self._again: dict[int, object] = {}  # `ResponsesKeys.AGAIN`, by the position of the item
+        self._again: dict[int, object] = {}  # `again`, by the position of the item
 
     def append(self, item: Item, where: str) -> None:
         self.items.append(item)
@@ -284,37 +282,38 @@ class _Answer:
         data = self._losses.continuation(where, part.continuation) if isinstance(part, Text) else None
         if isinstance(part, Thinking):
             data = self._losses.thinking(where, part) or {}
-        if data and ResponsesKeys.ITEM in data:
+        if data and "item" in data:
             self._add_own(part, data, where)
         elif isinstance(part, Text) and part.text.strip():
             self.append({"role": "assistant", "content": part.text}, where)
 
     def _add_own(self, part: Text | Thinking, data: dict[str, Any], where: str) -> None:
-        fields = _object(data, ResponsesKeys.ITEM)
+        fields = _object(data, "item")
         kind = fields.get("type") or ("message" if isinstance(part, Text) else "reasoning")
         if kind not in ("message", "reasoning"):
             self.append(dict(fields), where)
             return
-        again = data.get(ResponsesKeys.AGAIN)
-        place = self._place_of(kind, fields.get("id"), again, bool(data.get(ResponsesKeys.NTH)))
+        again = data.get("again")
+        place = self._place_of(kind, fields.get("id"), again, bool(data.get("nth")))
         if place is None:
             place = len(self.items)
-            self.append({"type": kind, **({"summary": []} if kind == "reasoning" else _empty_message())}, where)
+            empty: Item = {"summary": []} if kind == "reasoning" else {"role": "assistant", "content": []}
+            self.append({"type": kind, **empty}, where)
             self._again[place] = again
             if again:
                 self.repeated.append(self.items[place])
         item = self.items[place]
         item.update(item_fields(fields))  # its texts are the parts
-        if ResponsesKeys.FIELD in data:
-            self._put(place, _list_in(item, data[ResponsesKeys.FIELD]), data, part.text)
+        if "field" in data:
+            self._put(place, _list_in(item, data["field"]), data, part.text)
 
     def _put(self, place: int, entries: list[Item], data: dict[str, Any], text: str) -> None:
-        key = place, data.get(ResponsesKeys.NTH, 0)
+        key = place, data.get("nth", 0)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = {}
             entries.append(entry)
-        entry.update(_object(data, ResponsesKeys.PART))
+        entry.update(_object(data, "part"))
         name = "refusal" if entry.get("type") == "refusal" else "text"
         if text or entry.get("type") in (None, *ENTRY_KINDS):  # an entry of an unknown type may have none
             entry[name] = entry.get(name, "") + text
@@ -381,16 +380,6 @@ def _object(data: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _empty_message() -> Item:
-    return {"role": "assistant", "content": []}
-
-
-def _plain_if_possible(entries: list[Item]) -> str | list[Item]:
-    if len(entries) == 1 and entries[0].keys() == {"type", "text"}:
-        return str(entries[0]["text"])
-    return entries
-
-
 def _media(part: Image | FileRef) -> Item | None:
     """The entry for an image or a document; None if the API does not accept it."""
     kind = media_type(part)
@@ -399,17 +388,14 @@ def _media(part: Image | FileRef) -> Item | None:
     if isinstance(part, Image) or kind.startswith("image/"):
         if part.data is not None and kind not in _IMAGE_TYPES:
             return None
-        return {"type": "input_image", "image_url": _address(part, kind), "detail": _detail(part)}
+        detail = part.detail if isinstance(part, Image) else None
+        return {"type": "input_image", "image_url": _address(part, kind), "detail": detail or "auto"}
     if part.data is None:
         return None if kind.startswith(("audio/", "video/")) else {"type": "input_file", "file_url": part.url}
     if kind not in _DOCUMENT_TYPES and not kind.startswith("text/"):
         return None
     name = part.path.replace("\\", "/").rpartition("/")[2] or "file"
     return {"type": "input_file", "filename": name, "file_data": _address(part, kind)}
-
-
-def _detail(part: Image | FileRef) -> str:
-    return (part.detail if isinstance(part, Image) else None) or "auto"
 
 
 def _address(part: Image | FileRef, kind: str) -> str | None:

@@ -1,15 +1,19 @@
 """One item of the Responses API in our terms, for the decoder, the request reader and the encoder.
 
 An item is a JSON object with a `type`. A message or reasoning item contains texts; every other item is a tool call, the
-result of one, or something that only its provider understands. `ResponsesKeys` has what a part keeps of its item.
+result of one, or something that only its provider understands. `ResponsesContinuation` is what a part keeps of it.
 
 A question whether a tool of an MCP server may be called is a call that the client executes, by answering it. Its name
 is that of the question, so that it never calls a tool of ours that has the name of the server's tool.
+
+The events that items arrive in are typed structs. Any field may be missing, null or of an unexpected type.
 """
 
 import base64
 import binascii
 from typing import Any, Literal, TypedDict
+
+import msgspec
 
 from bartack.formats.body_values import parsed_object
 from bartack.nouns.json_values import json_text
@@ -17,12 +21,17 @@ from bartack.nouns.parts import Image, ToolContent
 
 __all__ = [
     "APPROVAL",
+    "ARGUMENTS",
+    "ENTRY_KINDS",
     "FREE_TEXT",
     "NAME",
+    "TEXTS",
     "Item",
     "ItemKind",
+    "Key",
+    "Response",
     "ResponsesContinuation",
-    "ResponsesKeys",
+    "ResponsesEvent",
     "arguments_of",
     "executed_by",
     "item_fields",
@@ -35,20 +44,87 @@ __all__ = [
     "texts_of",
 ]
 
+# -- events
+
+
+Key = str | int | None
+
+
+class Response(msgspec.Struct, gc=False):
+    """The response object in the events that begin and end a stream, or by itself if it was not streamed."""
+
+    object: Any = None
+    id: Any = None
+    model: Any = None
+    status: Any = None
+    error: Any = None
+    incomplete_details: Any = None
+    usage: Any = None
+    output: Any = None
+    tools: Any = None
+
+
+class ResponsesEvent(msgspec.Struct, gc=False):
+    """Any event. One struct, because a tagged union would fail on event types that are added later."""
+
+    type: str | None = None
+    delta: Any = None
+    item_id: Key = None
+    output_index: Key = None
+    content_index: Key = None
+    summary_index: Key = None
+    item: Any = None
+    part: Any = None
+    annotation: Any = None
+    text: Any = None
+    refusal: Any = None
+    arguments: Any = None
+    input: Any = None
+    code: Any = None  # set in code_interpreter_call_code.done and in errors
+    response: Response | None = None
+    error: Any = None
+    message: Any = None
+
+
+# The types of content entries with text, and the kind of part they become.
+ENTRY_KINDS: dict[str, Literal["text", "thinking"]] = {
+    "output_text": "text",
+    "refusal": "text",
+    "summary_text": "thinking",
+    "reasoning_text": "thinking",
+}
+# Events with text, `response.<name>.delta` and `.done`, and the type of the entry that the text belongs to.
+TEXTS = {
+    f"response.{name}.{step}": entry_type
+    for name, entry_type in {
+        "output_text": "output_text",
+        "refusal": "refusal",
+        "reasoning_summary_text": "summary_text",
+        "reasoning_text": "reasoning_text",
+        "reasoning_summary": "summary_text",  # former names of the two above; not recorded
+        "reasoning": "reasoning_text",
+    }.items()
+    for step in ("delta", "done")
+}
+# Events with the input of a call. The two names with a second dot are former ones; not recorded.
+ARGUMENTS = [
+    f"response.{name}.{step}"
+    for name in (
+        "function_call_arguments",
+        "custom_tool_call_input",
+        "mcp_call_arguments",
+        "mcp_call.arguments",
+        "code_interpreter_call_code",
+        "code_interpreter_call.code",
+    )
+    for step in ("delta", "done")
+]
+
+
+# -- items
+
+
 NAME = "openai-responses"  # also the key of this format's own fields in `ToolSpec.extra`
-
-
-class ResponsesKeys:
-    """Keys of the continuation data that the decoder and the reader write and the encoder reads."""
-
-    ITEM = "item"  # the item without what the part represents
-    OUTPUT = "output"  # the item with the result of a call, if that is an item of its own
-    FIELD = "field"  # which list of the item contains a text: "content" or "summary"
-    NTH = "nth"  # the position of a text among the texts of the item
-    PART = "part"  # the entry of a text in that list, without the text
-    AGAIN = "again"  # how many items before it in the same message have its id (xAI), if any
-    FINAL = "final"  # finished texts or arguments that do not continue what was streamed; never sent back
-    INSTRUCTIONS = "instructions"  # true for a system message that came from `instructions`
 
 
 class _KeptItem(TypedDict, total=False):
@@ -64,13 +140,16 @@ class _KeptEntry(TypedDict, total=False):
 
 
 class ResponsesContinuation(TypedDict, total=False):
-    """The types of the continuation data that the encoder reads, by `ResponsesKeys`."""
+    """What a part keeps of its item: the decoder and the reader write it, the encoder and the writer read it."""
 
-    item: _KeptItem
-    output: _KeptItem
-    field: Literal["content", "summary"]
-    nth: int
-    part: _KeptEntry
+    item: _KeptItem  # the item without what the part represents
+    output: _KeptItem  # the item with the result of a call, if that is an item of its own
+    field: Literal["content", "summary"]  # the list of the item that contains a text
+    nth: int  # the position of a text among the texts of the item
+    part: _KeptEntry  # the entry of a text in that list, without the text
+    again: Any  # how many items before it in the same message have its id (xAI), if any
+    final: Any  # finished texts or arguments that do not continue what was streamed; never sent back
+    instructions: Any  # true for a system message that came from `instructions`
 
 
 Item = dict[str, Any]

@@ -3,7 +3,7 @@
 A text arrives in pieces, as a whole of which only the rest is new, or both; the same holds for the input of a call. The
 finished item closes it and may add texts that never arrived in pieces. Only then is its continuation data complete, so
 that follows the last text. What has been emitted stays: a finished text that does not continue it adds nothing and is
-kept in the continuation data (`ResponsesKeys.FINAL`).
+kept in the continuation data (`final`).
 
 Two texts cannot be emitted at the same time. The item whose text is being emitted is `active`. Reasoning is suspended
 when another item starts, because some servers finish it only with the whole answer
@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Any, Literal, assert_never
 
 from bartack.formats.emitter import Emitter
-from bartack.formats.openai_responses.events import ENTRY_KINDS, Key
 from bartack.formats.openai_responses.items import (
+    ENTRY_KINDS,
     FREE_TEXT,
     Item,
     ItemKind,
-    ResponsesKeys,
+    Key,
     arguments_of,
     executed_by,
     item_fields,
@@ -61,7 +61,7 @@ class OpenText:
         entry = self.entry
         if self.annotations and not entry.get("annotations"):
             entry = {**entry, "annotations": self.annotations}
-        return {ResponsesKeys.FIELD: self.place[0], ResponsesKeys.NTH: self.nth, ResponsesKeys.PART: entry}
+        return {"field": self.place[0], "nth": self.nth, "part": entry}
 
 
 class OpenItem:
@@ -119,7 +119,7 @@ class OpenItem:
 
     def continuation(self, fields: Item, text: OpenText | None = None) -> dict[str, Any]:
         """The continuation data of a part: the known fields of this item, and those of the part's text."""
-        data = {ResponsesKeys.ITEM: fields, **({ResponsesKeys.AGAIN: self.again} if self.again else {})}
+        data = {"item": fields, **({"again": self.again} if self.again else {})}
         return data if text is None else {**data, **text.continuation()}
 
 
@@ -156,7 +156,7 @@ class ItemEmitter:
             case "result":
                 self._close_result(item)
             case "opaque":
-                self._emit_opaque({ResponsesKeys.ITEM: raw})
+                self._emit_opaque({"item": raw})
             case _:
                 assert_never(item.kind)
         item.closed, item.version = True, _version(raw)
@@ -166,7 +166,7 @@ class ItemEmitter:
     def close_without_results(self) -> None:
         """Close the calls whose result item never arrived."""
         for call in self._awaiting_result.values():
-            self._out.close_call(call.key, continuation={ResponsesKeys.ITEM: kept_of_call(call.raw)})
+            self._out.close_call(call.key, continuation={"item": kept_of_call(call.raw)})
 
     # -- texts
 
@@ -336,7 +336,7 @@ class ItemEmitter:
             self.emit_input_rest(item, final_input if isinstance(final_input, str) else "")
             if field is not None:
                 self._out.call_args(item.key, '"}')
-        continuation = {ResponsesKeys.ITEM: kept_of_call(raw), **_final(item)}
+        continuation = {"item": kept_of_call(raw), **_final(item)}
         if item.executed_by == "client":
             self._out.close_call(item.key, continuation=continuation)
         elif raw.get("type") in HAS_OUTPUT_ITEM:
@@ -349,10 +349,10 @@ class ItemEmitter:
         """Close a call with its result item. Without the call, which was in an earlier response, the item is opaque."""
         call = self._awaiting_result.pop(_hashable(item.raw.get("call_id")), None)
         if call is None:
-            self._emit_opaque({ResponsesKeys.ITEM: item.raw})
+            self._emit_opaque({"item": item.raw})
             return
         result, failed = outcome_of(item.raw)
-        continuation = {ResponsesKeys.ITEM: kept_of_call(call.raw), ResponsesKeys.OUTPUT: item.raw}
+        continuation = {"item": kept_of_call(call.raw), "output": item.raw}
         self._out.close_call(call.key, continuation=continuation, result=result, result_is_error=failed)
 
 
@@ -374,7 +374,7 @@ def _continuation_of(pieces: list[str], final: str) -> str | None:
 
 
 def _final(item: OpenItem) -> dict[str, Any]:
-    return {ResponsesKeys.FINAL: list(item.final)} if item.final else {}
+    return {"final": list(item.final)} if item.final else {}
 
 
 def _version(raw: Item) -> int:

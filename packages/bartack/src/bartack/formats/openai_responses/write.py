@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from bartack.formats.openai import custom_input, openai_error
-from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation, ResponsesKeys
+from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation
 from bartack.formats.response_writer import (
     ErrorResponse,
     Json,
@@ -29,28 +29,18 @@ from bartack.nouns.parts import Image
 
 __all__ = ["ResponsesWriter"]
 
-# The status, or the reason for an incomplete response, as a client reads it, and as it is written.
-_READ: dict[str, FinishReason] = {
-    "completed": "stop",
-    "max_output_tokens": "length",
-    "content_filter": "content_filter",
-}
-_WORDS: dict[FinishReason, str] = {
-    "stop": "completed",
-    "tool_calls": "completed",
-    "length": "max_output_tokens",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
-    "pause": "completed",
-    "other": "completed",
-}
-
 
 class ResponsesWriter(ResponseWriter):
     """Writes `response.created`, items, and `response.completed`, `.incomplete` or `.failed`."""
 
     format: ClassVar[str] = NAME
     continuation_type: ClassVar[Any] = ResponsesContinuation
+    # The status, or the reason for an incomplete response.
+    words: ClassVar[dict[FinishReason, str]] = {
+        "stop": "completed",
+        "length": "max_output_tokens",
+        "content_filter": "content_filter",
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -81,7 +71,7 @@ class ResponsesWriter(ResponseWriter):
             self._emit("reasoning_summary_text.delta", **self._text_place(part), delta=piece)
 
     def end_text(self, part: WrittenText) -> None:
-        item = part.continuation.get(ResponsesKeys.ITEM, {})
+        item = part.continuation.get("item", {})
         if item.get("type") not in (None, "message", "reasoning"):
             self._emit_whole(dict(item))
         encrypted = item.get("encrypted_content") if part.kind == "thinking" else None
@@ -108,7 +98,7 @@ class ResponsesWriter(ResponseWriter):
     def _close_text(self, part: WrittenText) -> None:
         place, text = self._text_place(part), part.text
         if part.kind == "text":
-            annotations = part.continuation.get(ResponsesKeys.PART, {}).get("annotations")
+            annotations = part.continuation.get("part", {}).get("annotations")
             entry = _output_text(text, annotations if isinstance(annotations, list) else [])
             self._items[part.place]["content"] = [entry]
             self._emit("output_text.done", **place, text=text, logprobs=[])
@@ -171,7 +161,7 @@ class ResponsesWriter(ResponseWriter):
             item["status"] = "incomplete"
 
     def _end_provider_call(self, call: WrittenCall) -> None:
-        item = dict(call.continuation.get(ResponsesKeys.ITEM, {}))
+        item = dict(call.continuation.get("item", {}))
         # xAI's own free-text calls look like those of a client, which would run them.
         if item.get("type") in (None, "custom_tool_call"):
             self.losses.add(
@@ -182,8 +172,8 @@ class ResponsesWriter(ResponseWriter):
             images = [part.data for part in call.result if isinstance(part, Image) and part.data]
             item["result"] = b64encode(b"".join(images)).decode()
         self._emit_whole(item)
-        if ResponsesKeys.OUTPUT in call.continuation:
-            self._emit_whole(dict(call.continuation[ResponsesKeys.OUTPUT]))
+        if "output" in call.continuation:
+            self._emit_whole(dict(call.continuation["output"]))
 
     # -- items
 
@@ -214,7 +204,7 @@ class ResponsesWriter(ResponseWriter):
     # -- the response
 
     def finish(self, done: Done) -> None:
-        word = self.finish_word(done, _READ, _WORDS)
+        word = self.finish_word(done)
         if word == "completed":
             self._emit("completed", response=self._response("completed"))
         else:

@@ -53,6 +53,7 @@ ADD_SPEND = (
 )
 _MATCHES = "search JOIN entry ON entry.number = search.rowid"
 _KNOWN = 10_000  # sessions whose rows are remembered
+_LARGE = 1_000_000  # bytes of a blob that are written at a time
 _BLOBS = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "title", "created", "updated", "tail_id"))
 
 
@@ -158,9 +159,20 @@ class SqliteTables:
         self._known[batch.session_id] = SessionRow(number, Tail(last.id, last.seq), last.checksum, existing.lease)
         for name, blob in batch.blobs.items():
             if not self._first("SELECT 1 FROM blob WHERE name = ?", name):
-                self._run("INSERT INTO blob VALUES (?, ?)", name, blob)
+                self._insert_blob(name, blob)
             if not self._first("SELECT 1 FROM blob_use WHERE name = ? AND session = ?", name, number):
                 self._run("INSERT INTO blob_use VALUES (?, ?)", number, name)
+
+    def _insert_blob(self, name: str, blob: bytes) -> None:
+        """Store a blob. SQLite copies one that is bound to a statement twice, so a large one is written in place."""
+        if len(blob) < _LARGE:
+            self._run("INSERT INTO blob VALUES (?, ?)", name, blob)
+            return
+        self._run("INSERT INTO blob VALUES (?, zeroblob (?))", name, len(blob))
+        row = self.connection.last_insert_rowid()
+        with self.connection.blob_open("main", "blob", "data", row, True) as opened:
+            for start in range(0, len(blob), _LARGE):
+                opened.write(blob[start : start + _LARGE])
 
     def append_all(self, session_ids: Sequence[str], appends: Iterable[SessionAppend], clock: Clock) -> None:
         """The transaction holds them together. What `flush` writes must not pile up until its end."""

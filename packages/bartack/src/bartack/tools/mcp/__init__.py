@@ -19,7 +19,7 @@ from bartack.tools.mcp.config import (
     server_name,
     with_settings,
 )
-from bartack.tools.mcp.known_tools import default_path
+from bartack.tools.mcp.saved_files import default_path
 from bartack.tools.mcp.server import CONNECT_TIMEOUT_MS, McpServer, ServerStatus
 
 if TYPE_CHECKING:

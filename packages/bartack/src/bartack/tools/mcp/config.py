@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bartack.display.visible_text import without_fillers
 from bartack.nouns.errors import BartackError, ConfigError, ErrorCode
+from bartack.nouns.terminal_control import without_terminal_control
+from bartack.tools.output import valid_text
 
 __all__ = [
     "CONFIG_HINT",
@@ -29,7 +33,7 @@ __all__ = [
     "ServerConfig",
     "ServerFailure",
     "StdioServer",
-    "expanded",
+    "expand_variables",
     "load_servers",
     "parse_server",
     "with_settings",
@@ -105,14 +109,14 @@ ServerConfig = StdioServer | HttpServer
 def parse_server(server: str | Sequence[str]) -> ServerConfig:
     """A command line or a URL as a configuration; `BartackError` if it is neither."""
     if isinstance(server, str) and re.match(r"https?://", server):
-        return _checked({"url": server}, "The server")
+        return _check_settings({"url": server}, "The server")
     try:
         words = shlex.split(server) if isinstance(server, str) else list(server)
     except ValueError as error:
         raise config_error(f"Invalid command line {server!r}: {error}.") from None
     if not words or not words[0]:
         raise config_error("An MCP server needs a command or a URL.")
-    return _checked({"command": words[0], "args": words[1:]}, f"The server {words[0]!r}")
+    return _check_settings({"command": words[0], "args": words[1:]}, f"The server {words[0]!r}")
 
 
 def with_settings(config: ServerConfig, **settings: Any) -> ServerConfig:
@@ -123,7 +127,7 @@ def with_settings(config: ServerConfig, **settings: Any) -> ServerConfig:
         if name not in names:
             raise config_error(f"A server {kind} has no setting {name!r}.")
     fields = {names[name]: value for name, value in settings.items()}
-    return _checked({**json.loads(msgspec.json.encode(config)), **fields}, "The server")
+    return _check_settings({**json.loads(msgspec.json.encode(config)), **fields}, "The server")
 
 
 def server_name(config: ServerConfig) -> str:
@@ -169,7 +173,7 @@ def load_servers(source: str | Path | Mapping[str, Any]) -> dict[str, ServerConf
     servers = data.get("mcpServers", data.get("servers"))
     if not isinstance(servers, Mapping):
         raise config_error(f"{origin} has no object mcpServers.")
-    configs = {name: _checked(fields, f"{origin}: server {name!r}") for name, fields in servers.items()}
+    configs = {name: _check_settings(fields, f"{origin}: server {name!r}") for name, fields in servers.items()}
     return {name: config for name, config in configs.items() if not config.disabled}
 
 
@@ -185,7 +189,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise config_error(f"{path} is not a JSON object: {error}.") from None
 
 
-def _checked(settings: Any, where: str) -> ServerConfig:
+def _check_settings(settings: Any, where: str) -> ServerConfig:
     if not isinstance(settings, Mapping):
         raise config_error(f"{where} must be an object.")
     kind: Any = HttpServer if "url" in settings else StdioServer
@@ -205,7 +209,7 @@ def _checked(settings: Any, where: str) -> ServerConfig:
     return config
 
 
-def expanded(text: str, environment: Mapping[str, str] | None = None) -> str:
+def expand_variables(text: str, environment: Mapping[str, str] | None = None) -> str:
     """The text with the values of environment variables; `BartackError` if one is not set and has no default."""
     values = os.environ if environment is None else environment
 
@@ -239,3 +243,32 @@ def config_error(message: str) -> BartackError:
     error = ConfigError(message)
     error.add_note(CONFIG_HINT)
     return error
+
+
+# -- text from a server
+#
+# Without terminal control, and without the values of secrets that the server was given.
+
+_MIN_SECRET = 6  # shorter values, such as "1" or "true", occur everywhere
+
+
+def plain_text(text: str) -> str:
+    """The text of a result, without terminal control. What a terminal shows is also cleaned when it is printed; this
+    keeps control characters out of the session and of other windows."""
+    return without_terminal_control(valid_text(text))
+
+
+def visible_prose(text: str) -> str:
+    """A description for a model, without anything that a person who reads it would not see."""
+    text = without_fillers(plain_text(text))
+    if text.isprintable():
+        return text
+    return "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) not in {"Cf", "Co", "Cn"})
+
+
+def mask_values(text: str, secrets: Mapping[str, str]) -> str:
+    """The text with the names of variables and headers in place of their values."""
+    for name, value in sorted(secrets.items(), key=lambda item: -len(item[1])):
+        if len(value) >= _MIN_SECRET:
+            text = text.replace(value, f"${{{name}}}")
+    return text

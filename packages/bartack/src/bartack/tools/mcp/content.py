@@ -8,17 +8,19 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from mcp import types
 from msgspec import json as msgspec_json
 
 from bartack.nouns.messages import Message, assistant, user
 from bartack.nouns.parts import STRUCTURED, ContentPart, FileRef, Image, Text
-from bartack.tools.mcp.text import plain_text
+from bartack.tools.definition import ToolDefinition
+from bartack.tools.mcp.config import plain_text
 from bartack.tools.output import ToolOutput, image_type, valid_object
+from bartack.tools.tool_context import ToolContext
 
-__all__ = ["output_of", "prompt_messages", "resource_parts"]
+__all__ = ["Readable", "output_of", "prompt_messages", "prompt_tools", "resource_parts", "resource_tools"]
 
 _MAX_STRUCTURED_CHARS = 200_000  # kept next to the text; about 50,000 tokens if it were sent
 _NAME = re.compile(r"[^\w.-]+")
@@ -29,7 +31,7 @@ Resource = types.TextResourceContents | types.BlobResourceContents
 def output_of(result: types.CallToolResult, metadata: dict[str, Any]) -> ToolOutput:
     """The result of a call, with its structured content as data."""
     parts = [part for block in result.content for part in _parts_of(block)]
-    structured = _structured(result.structured_content)
+    structured = _structured_part(result.structured_content)
     content: Any = tuple(parts)
     if not parts:
         content = structured.get(STRUCTURED, "")
@@ -55,7 +57,7 @@ def prompt_messages(messages: Iterable[types.PromptMessage]) -> list[Message]:
     return converted
 
 
-def _structured(value: Any) -> dict[str, Any]:
+def _structured_part(value: Any) -> dict[str, Any]:
     """The structured content under the key `STRUCTURED`; nothing if it is too large or cannot be stored."""
     stored = None if value is None else valid_object({STRUCTURED: value})
     if stored is None or len(msgspec_json.encode(stored)) > _MAX_STRUCTURED_CHARS:
@@ -97,3 +99,89 @@ def _data_part(encoded: str, mime_type: str | None, name: str) -> ContentPart:
         return Image(media_type, data=data)
     kind = plain_text(mime_type) if mime_type else "application/octet-stream"
     return FileRef(name, data=data, mime_type=kind, size=len(data))
+
+
+# -- resources and prompts
+#
+# The tools with which a model lists and reads the resources and prompts of a server.
+
+_NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+_URI = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
+_PROMPT = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "arguments": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["name"],
+}
+
+
+class Readable(Protocol):
+    """A server with resources and prompts."""
+
+    name: str
+
+    async def list_resources(self) -> list[dict[str, Any]]: ...
+    async def read_resource(self, uri: str) -> tuple[ContentPart, ...]: ...
+    async def list_prompts(self) -> list[dict[str, Any]]: ...
+    async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> list[Message]: ...
+
+
+def resource_tools(server: Readable, prefix: str, needs_approval: bool) -> tuple[ToolDefinition, ...]:
+    """Tools that list and read resources."""
+
+    async def list_all(arguments: dict[str, Any], context: ToolContext) -> Any:
+        return {"resources": await server.list_resources()}
+
+    async def read(arguments: dict[str, Any], context: ToolContext) -> Any:
+        return await server.read_resource(arguments["uri"])
+
+    source = f"of the MCP server {server.name!r}"
+    return (
+        ToolDefinition(
+            name=f"{prefix}list_resources",
+            description=f"List the resources {source}, with their URIs.",
+            parameter_schema=_NOTHING,
+            execute=list_all,
+        ),
+        ToolDefinition(
+            name=f"{prefix}read_resource",
+            description=f"Read a resource {source}.",
+            parameter_schema=_URI,
+            execute=read,
+            requires_approval=needs_approval,
+        ),
+    )
+
+
+def prompt_tools(server: Readable, prefix: str, needs_approval: bool) -> tuple[ToolDefinition, ...]:
+    """Tools that list and read prompts."""
+
+    async def list_all(arguments: dict[str, Any], context: ToolContext) -> Any:
+        return {"prompts": await server.list_prompts()}
+
+    async def get(arguments: dict[str, Any], context: ToolContext) -> Any:
+        messages = await server.get_prompt(arguments["name"], arguments.get("arguments"))
+        parts: list[ContentPart] = []
+        for message in messages:
+            parts.append(Text(f"[{message.role}]"))
+            parts += [part for part in message.parts if isinstance(part, ContentPart)]
+        return tuple(parts)
+
+    source = f"of the MCP server {server.name!r}"
+    return (
+        ToolDefinition(
+            name=f"{prefix}list_prompts",
+            description=f"List the prompts {source}, with their arguments.",
+            parameter_schema=_NOTHING,
+            execute=list_all,
+        ),
+        ToolDefinition(
+            name=f"{prefix}get_prompt",
+            description=f"Get a prompt {source}.",
+            parameter_schema=_PROMPT,
+            execute=get,
+            requires_approval=needs_approval,
+        ),
+    )

@@ -12,8 +12,7 @@ from mcp import types
 from bartack.nouns.errors import BartackError, ToolError
 from bartack.session.schema_check import ArgumentCheck, argument_check
 from bartack.tools.definition import ToolDefinition
-from bartack.tools.mcp.config import clean_name
-from bartack.tools.mcp.text import visible_prose
+from bartack.tools.mcp.config import clean_name, visible_prose
 from bartack.tools.tool_context import ToolContext
 
 __all__ = ["Offered", "digest_of", "offered_tools", "tool_name"]

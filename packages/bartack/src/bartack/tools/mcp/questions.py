@@ -20,7 +20,7 @@ from bartack.nouns.parts import Text
 from bartack.session.decisions import Decision
 from bartack.session.schema_check import argument_check
 from bartack.stream.assembler import MessageAssembler
-from bartack.tools.mcp.text import visible_prose
+from bartack.tools.mcp.config import visible_prose
 from bartack.tools.tool_context import ToolContext
 
 __all__ = ["Questions", "RunningCall", "SamplingModel"]
