@@ -21,7 +21,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from email import message_from_bytes
 from pathlib import Path
 from typing import Any
@@ -239,13 +239,13 @@ def requirement_of(case: str, wheels: dict[str, Path]) -> str:
     return f"{wheels[name]}{bracket}{extra}"
 
 
-def check(python: Python, case: str, requirement: str, constraints: Path, downloaded: Path) -> str | None:
+def check(python: Python, case: str, requirement: str, constraints: Path, downloaded: Future[Path]) -> str | None:
     """The reason why a package fails in its environment, or None."""
     with tempfile.TemporaryDirectory() as folder:
         environment, cwd = Path(folder, "environment"), Path(folder, "empty")
         cwd.mkdir()
         try:
-            install(python, environment, requirement, constraints, downloaded)
+            install(python, environment, requirement, constraints, downloaded.result())
             packages = check_modules(environment, case, cwd)
             check_hints(environment / "bin/python", case, cwd)
             check_commands(environment, case, packages, cwd)
@@ -268,10 +268,12 @@ def main(chosen: Sequence[str]) -> int:
             for python in pythons.values()
         }
         cases = [(python, case) for python in pythons.values() for case in requirements]
-        faults = pool.map(
-            lambda case: check(*case, requirements[case[1]], constraints, downloads[case[0]].result()), cases
-        )
-        for (python, case), fault in zip(cases, faults, strict=True):
+        faults = [
+            pool.submit(check, python, case, requirements[case], constraints, downloads[python])
+            for python, case in cases
+        ]
+        for (python, case), result in zip(cases, faults, strict=True):
+            fault = result.result()
             print(f"Python {python.version}, {case}: {fault or 'ok'}", flush=True)
             failed = failed or fault is not None
     return 1 if failed else 0
