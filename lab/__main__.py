@@ -81,7 +81,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "record `bartack chat` in a terminal, with a scripted model (needs tmux)", ["lab.draw_chat"]
     ),
     "web-pictures": Experiment("take the screenshots of the web page (needs chromium)", ["lab.draw_web"]),
-    "trace": Experiment("draw the spans of a run that is killed and resumed", ["lab.draw_trace"]),
+    "trace": Experiment("draw the spans of a run that is killed and resumed", ["lab.draw_charts trace"]),
     "viewers": Experiment("have Phoenix, Logfire and Langfuse read the spans of a run", ["lab.check_viewers"]),
 }
 

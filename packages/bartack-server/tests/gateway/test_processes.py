@@ -13,7 +13,7 @@ import pytest
 from bartack.nouns.messages import Message
 from bartack.store import open_store
 from bartack.testing import ExpectedOutcome, Scenario, fault_server
-from bartack.testing.event_writers import EVENT_WRITERS
+from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.gateway.keys import Budget
 from tests.gateway.serving import LIMIT_S, stored_key
 from tests.gateway.test_command import COMMAND, environment
