@@ -10,7 +10,7 @@ from typing import Any
 
 FORMATS = {"messages": "anthropic-messages", "chat": "openai-chat", "responses": "openai-responses"}
 CONTENTS = ("text", "arguments", "thinking")
-PIECE = "word "  # of text and of thinking
+PIECE = "word "  # a piece of text or of thinking
 ARGS = ('{"list": [', '"word", ', '"end"]}')  # first, middle and last piece of the argument text
 
 

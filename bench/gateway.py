@@ -1,4 +1,4 @@
-"""What the gateway costs: CPU time per request and per streamed event, with recording on, beside a floor.
+"""What the gateway costs: CPU time and latency per request and per streamed event, recorded in SQLite, beside a floor.
 
 The upstream, the gateway and the floor are processes of their own on 127.0.0.1. The floor is a plain Starlette
 application that sends the same response with as many events and does nothing else, on the same server. Small requests
@@ -6,7 +6,8 @@ have one short message; large ones have as many bytes as a request of Claude Cod
 with `make bench` or `python -m bench.gateway`. The rounds are interleaved, and medians are shown.
 
 `python -m bench.gateway VENV/bin/litellm` also measures LiteLLM's proxy, installed as `litellm[proxy]` in another
-environment, and shows how many times the CPU time it needs. It checks no keys and records nothing.
+environment, and shows how many times the CPU time it needs, and how many times the latency it adds to the floor. It
+checks no keys and records nothing.
 """
 
 import asyncio
@@ -33,8 +34,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bartack import MemoryStore
 from bartack.models import connect
+from bartack.store import open_store
 from bartack.testing import ExpectedOutcome, Scenario, fault_server
 from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.gateway import gateway
@@ -69,8 +70,8 @@ def serve_upstream(pipe: Connection) -> None:
     asyncio.run(main())
 
 
-def serve_app(pipe: Connection, urls: tuple[str, str] | None) -> None:
-    """Serve the gateway for these upstreams, or the floor."""
+def serve_app(pipe: Connection, urls: tuple[str, str] | None, folder: str = "") -> None:
+    """Serve the gateway for these upstreams, with a store in the folder; or the floor."""
 
     async def floor(request: Request) -> Response:
         is_long = json.loads(await request.body())["model"] == "long"
@@ -79,10 +80,10 @@ def serve_app(pipe: Connection, urls: tuple[str, str] | None) -> None:
     async def main() -> None:
         app: Any = Starlette(routes=[Route("/{path:path}", floor, methods=["POST"])])
         if urls is not None:
-            store = MemoryStore()
+            store = await open_store(Path(folder) / "sessions.db")
             await add_key(store, GatewayKey(id="b", name="b", digest=digest_of(KEY), created=store.environment.now()))
             models = [connect("openai-compatible:m", api_key="-", base_url=url) for url in urls]
-            app = gateway({"short": models[:1], "long": models[1:]}, store=store)
+            app = gateway({"short": models[:1], "long": models[1:]}, store=store, drafts=Path(folder) / "drafts")
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, ws="none"))
         task = asyncio.ensure_future(server.serve())
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -137,16 +138,19 @@ def body_for(path: str, model: str, size: int) -> dict[str, Any]:
 
 
 async def measure(url: str, pid: int, path: str, model: str, size: int) -> tuple[float, float]:
-    """CPU and wall-clock seconds of one request."""
+    """CPU seconds of one request, and the median of the seconds that it took."""
     body = body_for(path, model, size)
     async with aiohttp.ClientSession(headers={"x-api-key": KEY}) as http:
-        began_s, began = cpu_s(pid), time.perf_counter()
+        began_s, began = cpu_s(pid), time.time()
+        durations_s: list[float] = []
         for number in range(REQUESTS):
             body["messages"] = [{"role": "user", "content": f"Question {began} {number}"}]
-            async with http.post(url + path, json=body) as response:
-                data = await response.read()
-                assert response.status == 200, data
-        return (cpu_s(pid) - began_s) / REQUESTS, (time.perf_counter() - began) / REQUESTS
+            data, sent_s = json.dumps(body), time.perf_counter()
+            async with http.post(url + path, data=data) as response:
+                answer = await response.read()
+                assert response.status == 200, answer
+            durations_s.append(time.perf_counter() - sent_s)
+        return (cpu_s(pid) - began_s) / REQUESTS, statistics.median(durations_s)
 
 
 def main(litellm: str | None) -> None:
@@ -164,7 +168,7 @@ def main(litellm: str | None) -> None:
     with TemporaryDirectory() as folder:
         try:
             urls, _ = start(serve_upstream)
-            servers = {"floor": start(serve_app, None), "gateway": start(serve_app, urls)}
+            servers = {"floor": start(serve_app, None), "gateway": start(serve_app, urls, folder)}
             if litellm is not None:
                 url, process = start_litellm(litellm, urls, Path(folder))
                 processes.append(process)
@@ -188,15 +192,24 @@ def print_costs(servers: Mapping[str, tuple[str, int]]) -> None:
             for name, (url, pid) in servers.items():
                 costs.setdefault((case, name), []).append(asyncio.run(measure(url, pid, path, model, size)))
     columns = "".join(f"{name:>15}" for name in servers)
-    print(f"{'':32}{columns}   CPU ms per request (wall-clock ms)")
+    print(f"{'':32}{columns}   CPU ms per request (p50 of the latency in ms)")
     for case, *_ in cases:
-        cells, medians = [], {}
-        for name in servers:
-            cpu, wall = (statistics.median(column) * 1000 for column in zip(*costs[case, name], strict=True))
-            medians[name] = cpu
-            cells.append(f"{cpu:7.2f} ({wall:5.1f})")
-        ratio = f"   litellm : gateway = {medians['litellm'] / medians['gateway']:.1f}" if "litellm" in medians else ""
-        print(f"{case:32}" + "".join(f"{cell:>15}" for cell in cells) + ratio)
+        cpu, latency = (
+            {name: statistics.median(round[kind] for round in costs[case, name]) * 1000 for name in servers}
+            for kind in (0, 1)
+        )
+        cells = "".join(f"{f'{cpu[name]:7.2f} ({latency[name]:5.1f})':>15}" for name in servers)
+        ratio = ""
+        if "litellm" in servers:
+            # Ratios within a round, because other work on the machine changes from one to the next.
+            added = statistics.median(
+                (other[1] - floor[1]) / max(own[1] - floor[1], 1e-6)
+                for other, own, floor in zip(
+                    *(costs[case, name] for name in ("litellm", "gateway", "floor")), strict=True
+                )
+            )
+            ratio = f"   litellm : gateway = {cpu['litellm'] / cpu['gateway']:.1f} (added: {added:.1f})"
+        print(f"{case:32}{cells}{ratio}")
 
 
 if __name__ == "__main__":

@@ -113,10 +113,10 @@ def write_homes(home: Path, count: int) -> int:
         writer = FORMATS[agent].writer
         assert writer is not None
         outgoing = Outgoing(f"{number:08x}{NAME[8:-6]}", entries, NOW, f"/srv/app{number % 50}")
-        made = writer.write(outgoing)
-        path = home / HOMES[agent] / writer.folder(outgoing) / made.name
+        written = writer.write(outgoing)
+        path = home / HOMES[agent] / writer.folder(outgoing) / written.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        size += path.write_bytes(made.data)
+        size += path.write_bytes(written.data)
     return size
 
 

@@ -9,7 +9,6 @@ turns of a short and of a long conversation alternate, so that other load on the
 """
 
 import asyncio
-import multiprocessing
 import re
 import statistics
 import sys
@@ -29,6 +28,7 @@ from bartack.nouns.config import CacheConfig, ModelConfig, ToolSpec
 from bartack.nouns.requests import History
 from bartack.store import MemoryStore
 from bartack.tools import tool
+from bench._measuring import server_process
 
 TURNS = 1_000
 SHOWN = 20  # turns of which the median is shown
@@ -37,7 +37,7 @@ MODELS = {
     "anthropic-messages": "anthropic:claude-sonnet-4-5",
     "openai-responses": "openai:gpt-5",
 }
-Times = tuple[float, float]  # of an early and of a late turn, in milliseconds
+Times = tuple[float, float]  # an early and a late turn, in milliseconds
 TEXT = "Some words about what was found, and what to do about it next. " * 4
 PROMPT = "You look at places, one at a time, and say what you found there. " * 4
 SPECS = tuple(ToolSpec(f"tool_{n}", {"type": "object", "properties": {"path": {"type": "string"}}}) for n in range(8))
@@ -95,7 +95,7 @@ class Answering(asyncio.Protocol):
 
 
 def serve(pipe: Connection) -> None:
-    """Run the server; in a separate process, so that its CPU is not counted."""
+    """Run the server, in a process of its own."""
 
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
@@ -174,18 +174,11 @@ def show(name: str, times: Times) -> None:
 
 
 def main(count: int) -> None:
-    near, far = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
-    server.start()
     head = f"{'turn 10':>11} {f'turn {count:,}':>11}  ratio"
-    try:
-        port = near.recv()
+    with server_process(serve) as port:
         print(f"{'CPU of an agent turn over HTTP':30} {head}")
         for name in MODELS:
             show(name, asyncio.run(agent_turns(name, port, count)))
-    finally:
-        server.terminate()
-        server.join()
     print(f"{'CPU to encode its requests':30} {head}")
     for name in MODELS:
         show(name, encoded_turns(name, count, RequestWriter(format_named(name)).write))

@@ -7,12 +7,13 @@ Run it with `make bench` or `python -m bench.model_call`. Each round is a fresh 
 
 import asyncio
 import json
-import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
+
+from bench._measuring import server_process
 
 ROUNDS = 5
 CALLS = 300
@@ -67,15 +68,9 @@ def main() -> None:
     if len(sys.argv) > 1:
         print(json.dumps(asyncio.run(measure(*sys.argv[1:3]))))
         return
-    near, far = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
-    server.start()
-    try:
-        command = [sys.executable, "-m", "bench.model_call", *near.recv()]
+    with server_process(serve) as urls:
+        command = [sys.executable, "-m", "bench.model_call", *urls]
         runs = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(ROUNDS)]
-    finally:
-        server.terminate()
-        server.join()
     first, second, cpu = (statistics.median(run[name] for run in runs) for name in ("first", "second", "cpu"))
     print(f"first call            {first:7.1f} ms, {WAIT_SECONDS * 1000:.0f} ms of them waiting for the server")
     print(f"second call           {second:7.1f} ms")

@@ -14,7 +14,6 @@ Run it with `make bench` or `python -m bench.stream`. All numbers are microsecon
 """
 
 import asyncio
-import multiprocessing
 import resource
 import time
 from collections.abc import Callable
@@ -31,8 +30,8 @@ from bartack.formats import decoder
 from bartack.formats.framing import Frame, ServerSentEvents
 from bartack.nouns.messages import Message, user
 from bartack.stream.assembler import MessageAssembler
-from bartack.stream.contract import Contract
-from bartack.stream.stamping import DeltaStamper
+from bartack.stream.contract import Contract, DeltaStamper
+from bench._measuring import best_cpu_us, server_process
 from bench._streams import CONTENTS, FORMATS, stream
 
 if TYPE_CHECKING:
@@ -49,16 +48,6 @@ LIVE_ROUNDS = 5
 
 def chunks(body: bytes) -> list[bytes]:
     return [body[start : start + CHUNK] for start in range(0, len(body), CHUNK)]
-
-
-def cpu_per_event(work: Callable[[], object], events: int, rounds: int = ROUNDS) -> float:
-    """Microseconds of CPU per event, the best of several rounds."""
-    best = float("inf")
-    for _ in range(rounds):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return best / events * 1e6
 
 
 def floor(name: str, pieces: list[bytes]) -> None:
@@ -87,7 +76,7 @@ def bartack_from_memory(name: str, pieces: list[bytes]) -> Message:
 
 
 def serve(pipe: Connection) -> None:
-    """Serve these streams; runs in a separate process so that its CPU is not counted."""
+    """Serve these streams, in a process of its own."""
     from aiohttp import web  # noqa: PLC0415 - only the server needs it
 
     bodies: dict[str, list[bytes]] = {}
@@ -140,7 +129,7 @@ class Discard(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.WriteTransport, transport).write(self._request)  # that of uvloop is not a subclass
+        cast(asyncio.WriteTransport, transport).write(self._request)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self.reads += 1
@@ -250,34 +239,27 @@ def over_http(port: int, name: str, content: str, events: int, at_once: int = 1)
 
 def main() -> None:
     print(f"{'format':10} {'content':10} {'(a) floor':>10} {'(b) memory':>11} {'(c) http':>9} {'b/a':>6} {'c/a':>6}")
-    near, far = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
-    server.start()
-    port = near.recv()
-    try:
+    with server_process(serve) as port:
         for name in FORMATS:
             for content in CONTENTS:
                 pieces = chunks(stream(name, content, EVENTS))
-                a = cpu_per_event(partial(floor, name, pieces), EVENTS)
-                b = cpu_per_event(partial(bartack_from_memory, name, pieces), EVENTS)
-                c = cpu_per_event(over_http(port, name, content, EVENTS), EVENTS)
+                a = best_cpu_us(partial(floor, name, pieces), EVENTS, ROUNDS)
+                b = best_cpu_us(partial(bartack_from_memory, name, pieces), EVENTS, ROUNDS)
+                c = best_cpu_us(over_http(port, name, content, EVENTS), EVENTS, ROUNDS)
                 print(f"{name:10} {content:10} {a:10.2f} {b:11.2f} {c:9.2f} {b / a:6.2f} {c / a:6.2f}")
         print("\n(b) by length of the stream, text")
         for name in FORMATS:
             costs = []
             for events in (500, 2000, 8000, 32000):
                 pieces = chunks(stream(name, "text", events))
-                costs.append(cpu_per_event(partial(bartack_from_memory, name, pieces), events))
+                costs.append(best_cpu_us(partial(bartack_from_memory, name, pieces), events, ROUNDS))
             figures = "  ".join(f"{cost:.2f}" for cost in costs)
             print(f"{name:10} {figures}   largest / smallest: {max(costs) / min(costs):.2f}")
         print("\n200 streams of 2,000 events at once, chat text")
-        cost = cpu_per_event(over_http(port, "chat", "text", 2000, at_once=200), 200 * 2000, rounds=1)
+        cost = best_cpu_us(over_http(port, "chat", "text", 2000, at_once=200), 200 * 2000, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{cost:.2f} microseconds per event; this process has used at most {peak:.0f} MB")
         print_live(port)
-    finally:
-        server.terminate()
-        server.join()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from bartack import ToolCall, assistant
 from bartack.agent import Agent
-from bartack.agent.tracing import Telemetry as Tracing
+from bartack.agent.tracing import TelemetrySink
 from bartack.models import ScriptedModel
 from bartack.store import MemoryStore
 from bartack.tools import tool
@@ -29,7 +29,7 @@ async def weather(city: str) -> str:
     return f"Rain in {city}."
 
 
-async def seconds(telemetry: Tracing | None) -> float:
+async def seconds(telemetry: TelemetrySink | None) -> float:
     """The CPU time of some runs."""
     total = 0.0
     for _ in range(RUNS):
@@ -41,14 +41,14 @@ async def seconds(telemetry: Tracing | None) -> float:
     return total
 
 
-def api() -> Tracing:
+def api() -> TelemetrySink:
     """Without an SDK, every span is empty."""
     from bartack.telemetry import Telemetry  # noqa: PLC0415 - not loaded by runs without telemetry
 
     return Telemetry()
 
 
-def sdk(*, content: bool) -> Tracing:
+def sdk(*, content: bool) -> TelemetrySink:
     """Spans and metrics in memory."""
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: PLC0415
@@ -71,7 +71,7 @@ async def main() -> None:
     """Measure and print the ratios."""
     await seconds(None)  # imports and caches
     assert not any(name.startswith("opentelemetry") for name in sys.modules)
-    kinds: dict[str, Callable[[], Tracing | None]] = {
+    kinds: dict[str, Callable[[], TelemetrySink | None]] = {
         "without telemetry": lambda: None,
         "without, again": lambda: None,
         "API alone": api,

@@ -65,7 +65,7 @@ RUNS = 400
 STEP_RUNS = 60
 LONG = 21  # rounds of tools in a long run; a short one has 1
 DEPTHS = (10, 1_000, 100_000)
-JOBS = 100  # that are claimed and completed in (d)
+JOBS = 100  # claimed and completed in (d)
 IDLE_S = 10.0
 IDLE_WORKERS = 4
 FEW = 1_000
@@ -93,7 +93,7 @@ class Model(ScriptedModel):
 
     def _next_response(self, messages: Sequence[Message]) -> ScriptedResponse:
         self.calls.clear()
-        last = max(at for at, message in enumerate(messages) if message.role == "user")
+        last = max(index for index, message in enumerate(messages) if message.role == "user")
         rounds = sum(message.role == "tool" for message in messages[last:])
         if rounds < int(messages[last].text.split()[0]):
             return assistant(ToolCall(f"call_{rounds}", "weather", {"city": f"Town {rounds}"}))
@@ -102,10 +102,10 @@ class Model(ScriptedModel):
     def respond(self, request: ModelRequest) -> GuardedStream:
         stream = super().respond(request)
         is_slow = any(message.text.endswith(SLOWLY) for message in request.messages if message.role == "user")
-        return GuardedStream(_slowed(stream), stream.run_id) if is_slow else stream
+        return GuardedStream(_slow_down(stream), stream.run_id) if is_slow else stream
 
 
-async def _slowed(stream: GuardedStream) -> AsyncIterator[MessageDelta]:
+async def _slow_down(stream: GuardedStream) -> AsyncIterator[MessageDelta]:
     async with aclosing(stream):
         async for delta in stream:
             await asyncio.sleep(CHUNK_S)
@@ -156,7 +156,7 @@ class Server:
         finally:
             await connection.close()
         assert row is not None
-        size = {str(one["schemaname"]): float(one["size"]) for one in sizes}
+        size = {str(schema["schemaname"]): float(schema["size"]) for schema in sizes}
         return {
             "cpu_s": cpu_s,
             "commits": float(row["commits"]),
@@ -252,52 +252,52 @@ async def with_workers(kind: "Kind", workers: int, count: int, text: str) -> Mea
         _begin(processes)
         await asyncio.to_thread(_await_lines, processes, count)
         after = await server.snapshot()
-        reports = [json.loads(one.communicate()[0].splitlines()[-1]) for one in processes]
-    firsts = [one["first"] for one in reports if one["first"] is not None]
-    wall = max(one["last"] for one in reports) - min(firsts)
-    found = _per_run(before, after, sum(one["cpu_s"] for one in reports), wall, count)
-    return {**found, "submit_cpu_ms": 1000 * submit_cpu, "connections": after["connections"] / workers}
+        reports = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+    firsts = [report["first"] for report in reports if report["first"] is not None]
+    wall = max(report["last"] for report in reports) - min(firsts)
+    costs = _per_run(before, after, sum(report["cpu_s"] for report in reports), wall, count)
+    return {**costs, "submit_cpu_ms": 1000 * submit_cpu, "connections": after["connections"] / workers}
 
 
 @asynccontextmanager
 async def started(words: Sequence[str], count: int) -> "AsyncIterator[list[subprocess.Popen[str]]]":
     """Processes that are ready to work, and have not begun."""
-    processes = [_started(words) for _ in range(count)]
+    processes = [_start(words) for _ in range(count)]
     try:
-        for one in processes:
-            assert one.stdout is not None
-            assert await asyncio.to_thread(one.stdout.readline) == "ready\n"
+        for process in processes:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
         yield processes
     finally:
-        for one in processes:
-            one.kill()
-            one.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
-def _started(words: Sequence[str]) -> "subprocess.Popen[str]":
+def _start(words: Sequence[str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _begin(processes: "Sequence[subprocess.Popen[str]]") -> None:
-    for one in processes:
-        assert one.stdin is not None
-        one.stdin.write("\n")
-        one.stdin.flush()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 def _await_lines(processes: "Sequence[subprocess.Popen[str]]", count: int) -> None:
     """Wait until the workers have printed this many lines together."""
     with selectors.DefaultSelector() as selector:
-        for one in processes:
-            assert one.stdout is not None
-            selector.register(one.stdout.fileno(), selectors.EVENT_READ)
-        seen = 0
-        while seen < count:
+        for process in processes:
+            assert process.stdout is not None
+            selector.register(process.stdout.fileno(), selectors.EVENT_READ)
+        lines = 0
+        while lines < count:
             for key, _ in selector.select():
                 data = os.read(key.fd, 65536)
                 if not data:
                     raise RuntimeError("A worker has ended early.")
-                seen += data.count(b"\n")
+                lines += data.count(b"\n")
 
 
 async def without_queue(address: str, server: Server, count: int, rounds: int) -> Measured:
@@ -337,26 +337,26 @@ async def throughput(kinds: "Sequence[Kind]") -> list[dict[str, Any]]:
     base = 0.0
     for kind in kinds:
         if kind.engine is None:
-            found = await without_queue(kind.address, kind.server, RUNS, 1)
-            base = found["cpu_ms"]
-            rows.append(_shown(kind, 0, found, base))
+            costs = await without_queue(kind.address, kind.server, RUNS, 1)
+            base = costs["cpu_ms"]
+            rows.append(_print_row(kind, 0, costs, base))
             continue
         for workers in (1, 2, 4):
-            found = await with_workers(kind, workers, RUNS, prompt(1))
-            rows.append(_shown(kind, workers, found, base))
+            costs = await with_workers(kind, workers, RUNS, prompt(1))
+            rows.append(_print_row(kind, workers, costs, base))
     return rows
 
 
-def _shown(kind: "Kind", workers: int, found: Measured, base: float) -> dict[str, Any]:
+def _print_row(kind: "Kind", workers: int, costs: Measured, base: float) -> dict[str, Any]:
     where = f"{kind.title}, {workers} worker{'s' * (workers > 1)}" if workers else f"{kind.title}, no queue"
     print(
-        f"    {where:32} {found['runs_per_s']:6.0f} runs/s  CPU {found['cpu_ms']:5.1f} ms/run "
-        f"({found['cpu_ms'] / base:.1f} x, server {found['server_cpu_ms']:.1f} ms)  {found['commits']:5.1f} commits  "
-        f"{found['wal_bytes'] / 1024:5.1f} KiB of log  {found['table_bytes'] / 1024:5.1f} KiB in tables "
-        f"+ {found['engine_table_bytes'] / 1024:.1f} of the engine"
-        + (f"  {found['connections']:.0f} connections/worker" if found.get("connections") else "")
+        f"    {where:32} {costs['runs_per_s']:6.0f} runs/s  CPU {costs['cpu_ms']:5.1f} ms/run "
+        f"({costs['cpu_ms'] / base:.1f} x, server {costs['server_cpu_ms']:.1f} ms)  {costs['commits']:5.1f} commits  "
+        f"{costs['wal_bytes'] / 1024:5.1f} KiB of log  {costs['table_bytes'] / 1024:5.1f} KiB in tables "
+        f"+ {costs['engine_table_bytes'] / 1024:.1f} of the engine"
+        + (f"  {costs['connections']:.0f} connections/worker" if costs.get("connections") else "")
     )
-    return {"kind": kind.title, "workers": workers, "ratio": found["cpu_ms"] / base, **found}
+    return {"kind": kind.title, "workers": workers, "ratio": costs["cpu_ms"] / base, **costs}
 
 
 async def steps(kinds: "Sequence[Kind]") -> list[dict[str, Any]]:
@@ -435,8 +435,8 @@ async def fill(address: str, engine: str, count: int) -> None:
 async def _copy_rows(connection: Any, schema: str, table: str, count: int) -> None:
     """Copy the row of job 0 for the others, with their numbers in the ids, the partition and the input."""
     columns = [
-        str(one["column_name"])
-        for one in await connection.fetch(
+        str(column["column_name"])
+        for column in await connection.fetch(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2",
             schema,
             table,
@@ -444,7 +444,7 @@ async def _copy_rows(connection: Any, schema: str, table: str, count: int) -> No
     ]
     changed = {"workflow_uuid", "queue_partition_key", "inputs"}
     number = "'-' || lpad(n::text, 6, '0')"
-    chosen = ", ".join(f"replace({one}, '-000000', {number})" if one in changed else one for one in columns)
+    chosen = ", ".join(f"replace({column}, '-000000', {number})" if column in changed else column for column in columns)
     await connection.execute(
         f"INSERT INTO {schema}.{table} ({', '.join(columns)}) SELECT {chosen} FROM {schema}.{table},"
         f" generate_series(1, {count - 1}) AS n WHERE workflow_uuid = 'job-000000'"
@@ -489,7 +489,7 @@ async def claim_jobs(address: str, engine: str) -> None:
         after = await server.snapshot()
         start = time.perf_counter()
         await queue.status()
-        found = {
+        costs = {
             "start_s": started,
             "job_ms": 1000 * wall / JOBS,
             "job_cpu_ms": 1000 * (cpu + after["cpu_s"] - before["cpu_s"]) / JOBS,
@@ -498,7 +498,7 @@ async def claim_jobs(address: str, engine: str) -> None:
             "memory_mb": _memory() - memory,
         }
         await queue.leave(info)
-        print(json.dumps(found), flush=True)
+        print(json.dumps(costs), flush=True)
 
 
 def _memory() -> float:
@@ -518,15 +518,15 @@ async def depth(kinds: "Sequence[Kind]", new_address: "NewAddress") -> list[dict
             await fill(address, kind.engine, count)
             words = [sys.executable, "-m", "bench.workers", "--claims", address, kind.engine]
             done = await asyncio.to_thread(subprocess.run, words, stdout=subprocess.PIPE, text=True, check=True)
-            found = json.loads(done.stdout.splitlines()[-1])
-            base = base or found["job_cpu_ms"]
+            costs = json.loads(done.stdout.splitlines()[-1])
+            base = base or costs["job_cpu_ms"]
             print(
-                f"    {kind.title:24} {count:7,} jobs  CPU {found['job_cpu_ms']:6.2f} ms/job "
-                f"({found['job_cpu_ms'] / base:.1f} x), {found['job_ms']:6.1f} ms of time;  "
-                f"enqueue {found['enqueue_ms']:6.2f} ms;  first job after {found['start_s']:5.2f} s;  "
-                f"status {found['status_ms']:6.1f} ms;  {found['memory_mb']:.0f} MiB"
+                f"    {kind.title:24} {count:7,} jobs  CPU {costs['job_cpu_ms']:6.2f} ms/job "
+                f"({costs['job_cpu_ms'] / base:.1f} x), {costs['job_ms']:6.1f} ms of time;  "
+                f"enqueue {costs['enqueue_ms']:6.2f} ms;  first job after {costs['start_s']:5.2f} s;  "
+                f"status {costs['status_ms']:6.1f} ms;  {costs['memory_mb']:.0f} MiB"
             )
-            rows.append({"kind": kind.title, "depth": count, "ratio": found["job_cpu_ms"] / base, **found})
+            rows.append({"kind": kind.title, "depth": count, "ratio": costs["job_cpu_ms"] / base, **costs})
     return rows
 
 
@@ -543,13 +543,13 @@ async def idle(kinds: "Sequence[Kind]") -> list[dict[str, Any]]:
         async with started(words, IDLE_WORKERS) as processes:
             _begin(processes)
             await asyncio.sleep(IDLE_S)  # until all have joined
-            before, cpu = await kind.server.snapshot(), sum(_stat(one.pid)[2] for one in processes)
+            before, cpu = await kind.server.snapshot(), sum(_stat(process.pid)[2] for process in processes)
             await asyncio.sleep(IDLE_S)
-            after, used = await kind.server.snapshot(), sum(_stat(one.pid)[2] for one in processes) - cpu
-            for one in processes:
-                one.communicate()
+            after, used = await kind.server.snapshot(), sum(_stat(process.pid)[2] for process in processes) - cpu
+            for process in processes:
+                process.communicate()
         each = {name: (after[name] - before[name]) / IDLE_S / IDLE_WORKERS for name in ("cpu_s", "commits", "wal")}
-        found = {
+        costs = {
             "cpu_ms": 1000 * used / IDLE_S / IDLE_WORKERS,
             "server_cpu_ms": 1000 * each["cpu_s"],
             "commits": each["commits"],
@@ -557,11 +557,11 @@ async def idle(kinds: "Sequence[Kind]") -> list[dict[str, Any]]:
             "connections": after["connections"] / IDLE_WORKERS,
         }
         print(
-            f"    {kind.title:24} CPU {found['cpu_ms']:5.1f} ms + {found['server_cpu_ms']:.1f} ms of the server, "
-            f"{found['commits']:.1f} commits, {found['wal_bytes'] / 1024:.1f} KiB of log, "
-            f"{found['connections']:.0f} connections"
+            f"    {kind.title:24} CPU {costs['cpu_ms']:5.1f} ms + {costs['server_cpu_ms']:.1f} ms of the server, "
+            f"{costs['commits']:.1f} commits, {costs['wal_bytes'] / 1024:.1f} KiB of log, "
+            f"{costs['connections']:.0f} connections"
         )
-        rows.append({"kind": kind.title, **found})
+        rows.append({"kind": kind.title, **costs})
     return rows
 
 
@@ -578,17 +578,17 @@ async def stored(address: str, many: int) -> list[dict[str, Any]]:
     await store.close()
     for count in (FEW, many):
         seconds = await _grow(address, count)
-        found = await without_queue(address, server, RUNS, 1)
-        found |= await _reads(address)
+        costs = await without_queue(address, server, RUNS, 1)
+        costs |= await _reads(address)
         sizes = await server.snapshot()
-        found["bytes_per_session"] = sizes["tables"] / (count + RUNS)
-        ratio = found["cpu_ms"] / rows[0]["cpu_ms"] if rows else 1.0
+        costs["bytes_per_session"] = sizes["tables"] / (count + RUNS)
+        ratio = costs["cpu_ms"] / rows[0]["cpu_ms"] if rows else 1.0
         print(
-            f"    {count:9,} sessions  CPU {found['cpu_ms']:5.1f} ms/run ({ratio:.2f} x)  "
-            f"list {found['list_ms']:6.1f} ms  search {found['search_ms']:6.1f} ms  "
-            f"{found['bytes_per_session'] / 1024:.1f} KiB each (generated in {seconds:.0f} s)"
+            f"    {count:9,} sessions  CPU {costs['cpu_ms']:5.1f} ms/run ({ratio:.2f} x)  "
+            f"list {costs['list_ms']:6.1f} ms  search {costs['search_ms']:6.1f} ms  "
+            f"{costs['bytes_per_session'] / 1024:.1f} KiB each (generated in {seconds:.0f} s)"
         )
-        rows.append({"sessions": count, "ratio": ratio, **found})
+        rows.append({"sessions": count, "ratio": ratio, **costs})
     return rows
 
 
@@ -628,7 +628,7 @@ async def _reads(address: str) -> Measured:
     """The list of the newest sessions, and a search for words that one session has; the median of nine."""
     store = await open_store(address)
     await store.create_session("rare")
-    found: Measured = {}
+    costs: Measured = {}
     try:
         agent = new_agent(store)
         await agent.run("0 zebrafinches are in the garden", session="rare")
@@ -642,11 +642,11 @@ async def _reads(address: str) -> Measured:
                 start = time.perf_counter()
                 await read()
                 times.append(time.perf_counter() - start)
-            found[name] = 1000 * sorted(times)[4]
+            costs[name] = 1000 * sorted(times)[4]
     finally:
         await store.drop_session("rare")
         await store.close()
-    return found
+    return costs
 
 
 # -- all

@@ -13,9 +13,9 @@ import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from bartack import BartackError
 from bartack.agent import Agent, DeltaReceived, Event, Retrying, ToolChanged
 from bartack.models.weights import LocalWeights, weights_named
-from bartack.nouns.errors import BartackError
 from bartack.nouns.tool_states import Completed, Errored, Running
 from bartack.store import default_path
 from bartack.tools import tool

@@ -82,7 +82,7 @@ class Settings(NamedTuple):
     max_block_s: float = 8.0  # after which the watchdog ends a blocked worker
     step_s: float = 0.3
     kills: bool = True
-    restarts: bool = True  # of the database, if it is PostgreSQL
+    restarts: bool = True  # whether the database restarts, if it is PostgreSQL
     control: str = ""
     seed: int = 1
     limit_s: float = 3600.0
@@ -126,7 +126,7 @@ class Chaos:
         self._submitted: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._room = asyncio.Semaphore(settings.at_once)
         self._ended: set[str] = set()
-        self._seen: dict[str, dict[int, str]] = {}  # by viewers: session -> seq -> entry
+        self._seen: dict[str, dict[int, str]] = {}  # what viewers received: session -> seq -> entry
         self._events = 0
         self._problems: list[str] = []
         self._is_over = False  # no more faults are injected

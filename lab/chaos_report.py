@@ -88,7 +88,7 @@ class Report(NamedTuple):
     runs: int
     ended: int
     viewers: int
-    events: int  # that viewers received
+    events: int  # received by viewers
     tools: int  # calls that were executed
     repeated: list[str]  # calls that were executed twice
     unknown: int  # calls whose outcome was unknown to the run that was taken over

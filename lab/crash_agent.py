@@ -39,7 +39,7 @@ from bartack.tools import Decision, ToolContext, ToolDefinition, tool
 from tests.formats.history_check import check_history
 
 SESSION = "crash"
-ENTRIES = 17  # of an uninterrupted run: header, start, prompt, 3 answers, 4 starts, 4 results, 2 of approval, end
+ENTRIES = 17  # an uninterrupted run: header, start, prompt, 3 answers, 4 starts, 4 results, 2 of approval, end
 
 
 class Journal:

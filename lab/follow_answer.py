@@ -40,7 +40,7 @@ from lab.postgres_cluster import temporary_address
 
 _JOURNALLED = AgentConfig(loop=LoopConfig(journal_ms=1))
 _CHUNK = 4  # characters
-_CHUNKS = 12  # of an answer
+_CHUNKS = 12  # per answer
 _HANG_S = 120
 
 
@@ -111,11 +111,11 @@ class Seen(NamedTuple):
     """What a reader has after an event."""
 
     position: str = ""
-    text: str = ""  # of the answer in progress
-    answers: int = 0  # those that are stored, complete or not
-    stored: str | None = None  # the text of the one that was stored with this event,
-    before: str = ""  # what the reader had of it,
-    is_complete: bool = False  # and whether it is complete
+    text: str = ""  # the answer in progress
+    answers: int = 0  # how many are stored, complete or not
+    stored: str | None = None  # the text of the answer that was stored with this event
+    before: str = ""  # what the reader had of that answer
+    is_complete: bool = False  # whether that answer is complete
 
 
 async def read(address: str, session: str, forgetful: bool, view: Seen, output: int) -> None:

@@ -49,7 +49,7 @@ from lab.repository import ROOT
 __all__ = ["TARGETS", "Crash", "Target", "fuzz", "main"]
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
-_MAX_SECONDS = 5.0  # of CPU time for one input; most take a millisecond
+_MAX_SECONDS = 5.0  # CPU time for one input; most take a millisecond
 
 # -- targets
 

@@ -33,7 +33,7 @@ Json = Any
 
 OWN = find_test("recordings/own")
 MAX_SEED = 60_000  # bytes of a request; a larger one holds an image
-_MAX_EVENTS = 40  # of one input: a longer stream repeats itself, and takes longer to decode
+_MAX_EVENTS = 40  # per input: a longer stream repeats itself, and takes longer to decode
 _SUFFIXES: dict[str, FramingName] = {
     ".sse": "sse",
     ".jsonl": "lines",
@@ -74,7 +74,7 @@ class Corpus:
             for path in sorted((OWN / api).glob("*.response.sse")):
                 self.streams[format].append(_events(path, "sse"))
             self.requests[format] += [json.loads(path.read_bytes()) for path in (OWN / api).glob("*.request.json")]
-        self.values: dict[str, list[Json]] = {}  # by the key they were found under
+        self.values: dict[str, list[Json]] = {}  # key -> the values found under it
         for request in (request for some in self.requests.values() for request in some):
             self._index(request)
         for stream in (stream for some in self.streams.values() for stream in some):

@@ -57,7 +57,7 @@ class Program(NamedTuple):
     resume: tuple[str, ...]
     tools: tuple[str, str]  # a command tool, and the name of its argument
     load: tuple[str, ...] = ()  # imports a file, in a program that does not find files itself
-    place: str = ""  # of its sessions, if it has no usual one
+    place: str = ""  # where its sessions are, if not in the usual place
 
 
 PROGRAMS = {

@@ -95,7 +95,9 @@ async def run_live(kind: str, folder: Path, rounds: int, *, is_control: bool) ->
         await damage(kind, folder, address)
     store = await open_store(address)
     findings = (await check_all(store)).findings
-    problems += [f"in the end: {finding.message}" for finding in findings if finding.fault != "torn"]  # by the kills
+    problems += [
+        f"in the end: {finding.message}" for finding in findings if finding.fault != "torn"
+    ]  # kills tear lines
     await store.close()
     return problems
 
@@ -220,8 +222,8 @@ async def main(arguments: argparse.Namespace) -> int:
                 print(f"{kind}: {arguments.rounds} rounds of maintenance under live writers", flush=True)
                 continue
             for action in ("append",) if arguments.control else ("import", "purge"):
-                kills, found = await run_kills(kind, folder, action, arguments.step, arguments.limit)
-                problems += found
+                kills, faults = await run_kills(kind, folder, action, arguments.step, arguments.limit)
+                problems += faults
                 print(f"{kind}: {action} killed {kills} times", flush=True)
     postgres_server.drop_schemas()
     for problem in problems[:20]:

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = {  # by distribution: the folder of its import package
+PACKAGES = {  # distribution -> the folder of its import package
     name: ROOT / "packages" / name / "src" / name.replace("-", "_")
     for name in ("bartack", "bartack-transcripts", "bartack-server", "bartack-code")
 }

@@ -117,22 +117,22 @@ class Soak:
         if self.is_control:
             self.kept.append(self.path.parent.joinpath("kept").open("ab"))
 
-    async def _measured(self, name: str, count: int, one: Callable[[int], Awaitable[None]]) -> None:
+    async def _measured(self, name: str, count: int, work: Callable[[int], Awaitable[None]]) -> None:
         """Do the work this often, after warming up. Raises `AssertionError` if the process has grown meanwhile."""
         warm_up = max(WARM_UP, count // 5)
-        await self._repeat(0, warm_up, one)
+        await self._repeat(0, warm_up, work)
         before = Usage.now()
         print(f"{name:9} {warm_up:6,}: {before}", flush=True)
         began = time.monotonic()
-        await self._repeat(warm_up, warm_up + count, one)
+        await self._repeat(warm_up, warm_up + count, work)
         after = Usage.now()
         print(f"{name:9} {warm_up + count:6,}: {after}, {time.monotonic() - began:.0f} s", flush=True)
         grown = after.growth_since(before)
         assert not grown, f"After {count:,} more {name}: {'; '.join(grown)}."
 
-    async def _repeat(self, first: int, end: int, one: Callable[[int], Awaitable[None]]) -> None:
+    async def _repeat(self, first: int, end: int, work: Callable[[int], Awaitable[None]]) -> None:
         for start in range(first, end, AT_ONCE):
-            await asyncio.gather(*(one(number) for number in range(start, min(start + AT_ONCE, end))))
+            await asyncio.gather(*(work(number) for number in range(start, min(start + AT_ONCE, end))))
 
 
 async def soak(folder: Path, store: str, runs: int, sessions: int, *, is_control: bool) -> None:

@@ -42,7 +42,7 @@ DEFAULTS = {  # by module and function
     "bartack.agent.sent_request:kept_setup": "says nothing about a request",
     "bartack.app.notices:notice": "shown in another way, or not at all",
     "bartack.app.transcript:_blocks": "no part of a transcript for people",
-    "bartack.display.joined_deltas:_extends": "no text that could be joined",
+    "bartack.display.run_reader:_extends": "no text that could be joined",
     "bartack.display.run_reader:_step_text": "no step of a sub-agent that is shown in words",
     "bartack.display.run_reader:RunReader.read": "repeats what another event tells",
     "bartack.display.run_reader:RunReader._entry": "changes nothing in the view of a run",

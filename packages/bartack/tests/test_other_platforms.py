@@ -60,7 +60,7 @@ from bartack.nouns.errors import StoreError, ToolError
 from bartack.store import open_store
 from bartack.store.files import WriteLock
 from bartack.tools import LocalRuntime
-from bartack.tools.mcp.saved_files import changed_file
+from bartack.tools.mcp.saved_files import change_file
 from pathlib import Path
 
 async def main():
@@ -81,7 +81,7 @@ async def main():
     except ToolError as error:
         print(error.message)
     try:
-        changed_file(Path("tokens", "file.json"), dict.clear)
+        change_file(Path("tokens", "file.json"), dict.clear)
     except OSError as error:
         print(error.strerror)
 

@@ -14,17 +14,20 @@ import pytest
 
 from bartack import MemoryStore
 from bartack.environment import Environment
+from bartack.formats import request_facts
 from bartack.nouns.deltas import Done, Start, TextDelta
-from bartack.nouns.entries import StreamFailed
+from bartack.nouns.entries import Fact, StreamFailed
 from bartack.nouns.errors import ErrorCode
-from bartack.nouns.messages import Message, user
+from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
 from bartack.store import open_store
 from bartack.store.address import StoreAddress
-from bartack.store.session_store import next_entries
+from bartack.store.session_store import SessionStore
 from bartack.testing.faults import EVENT_WRITERS
-from bartack_server.answer_drafts import AnswerDraft, drafts_folder
-from bartack_server.gateway.drafts import Drafts
+from bartack_server.gateway.client_requests import ClientRequest
+from bartack_server.gateway.drafts import AnswerDraft, Drafts, drafts_folder
+from bartack_server.gateway.keys import GatewayKey
+from bartack_server.gateway.recording import ConversationRecord, Recorder
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, stored_key
 
@@ -120,8 +123,10 @@ async def test_a_session_has_what_a_killed_gateway_has_sent_and_the_retry_contin
             assert b"word0" in await response.read()
             store = await open_store(path)
             try:
-                [info] = (await store.sessions()).items
-                while len(facts := [entry.fact for entry in await store.entries(info.id)]) < 4:  # noqa: ASYNC110 - another process
+                facts: list[Fact] = []
+                while len(facts) < 4:
+                    for info in (await store.sessions()).items:  # at first, there may be none
+                        facts = [entry.fact for entry in await store.entries(info.id)]
                     await asyncio.sleep(0.01)
             finally:
                 await store.close()
@@ -139,16 +144,29 @@ def files_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def draft_in(folder: Path, store: MemoryStore) -> tuple[AnswerDraft, str]:
-    """A draft for a session with a question, as its file says of a process that has died."""
-    await store.create_session("s")
-    tail = await store.tail_of("s")
-    tail = await store.append("s", next_entries("s", tail, [user("Hi")], store.environment), tail.entry_id)
-    draft = Drafts(folder, store).new()
+async def record(store: SessionStore, *, is_stored: bool) -> ConversationRecord:
+    """The record of a request, whose question may be stored already."""
+    created = store.environment.now()
+    key = GatewayKey(id="k", name="k", digest="", created=created)
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    facts = request_facts(CHAT, body)
+    asked = ClientRequest(format=CHAT, model="m", streams=True, facts=facts, data=b"", body=body, headers={}, query={})
+    conversation = Recorder(store).conversation(key, asked)
+    assert conversation is not None
+    conversation.begin(asked.read(CHAT))
+    if is_stored:
+        await conversation.stored()
+    return conversation
+
+
+async def draft_in(folder: Path, store: SessionStore, *, is_stored: bool = True) -> str:
+    """A draft of an answer, as its file says of a process that has died; returns its session."""
+    conversation = await record(store, is_stored=is_stored)
+    draft = Drafts(folder, Recorder(store)).new()
     draft.add([Start("m", "r"), TextDelta("Hello."), Done("stop")])
-    draft.flush("s", tail.entry_id, tail.seq, "resp_1")
+    draft.flush(conversation, "resp_1")
     draft.close()
-    return draft, tail.entry_id
+    return conversation.session_id
 
 
 def pretend_dead(folder: Path) -> None:
@@ -159,34 +177,39 @@ def pretend_dead(folder: Path) -> None:
     path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
 
 
-async def test_a_complete_draft_becomes_an_answer_once_and_that_of_a_live_gateway_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_complete_draft_becomes_an_answer_once_and_that_of_a_live_gateway_is_left_alone(
+    is_stored: bool, tmp_path: Path
+) -> None:
     store = MemoryStore()
-    await draft_in(tmp_path, store)
-    await Drafts(tmp_path, store).recover()
-    assert len(await store.entries("s")) == 2
+    session_id = await draft_in(tmp_path, store, is_stored=is_stored)
+    if not is_stored:  # the gateway died before its store had the question
+        store = MemoryStore()
+    await Drafts(tmp_path, Recorder(store)).recover()
+    assert len((await store.sessions()).items) == int(is_stored)
     pretend_dead(tmp_path)
     [path] = files_in(tmp_path)
     data = path.read_bytes()
     for _ in range(2):  # the second time as if the gateway had died before it deleted the file
         path.write_bytes(data)
-        await Drafts(tmp_path, store).recover()
+        await Drafts(tmp_path, Recorder(store)).recover()
         assert files_in(tmp_path) == []
-    *_, answer = [entry.fact for entry in await store.entries("s")]
-    assert len(await store.entries("s")) == 3
+    _, question, answer = [entry.fact for entry in await store.entries(session_id)]
+    assert isinstance(question, Message)
     assert isinstance(answer, Message)
     assert answer.meta is not None
-    assert (answer.text, answer.meta.response_id) == ("Hello.", "resp_1")
+    assert (question.text, answer.text, answer.meta.response_id) == ("Hi", "Hello.", "resp_1")
 
 
 async def test_a_draft_without_a_session_is_kept_and_one_with_half_a_line_is_read_to_there(tmp_path: Path) -> None:
     store = MemoryStore()
-    await draft_in(tmp_path, store)
+    session_id = await draft_in(tmp_path, store)
     pretend_dead(tmp_path)
-    await Drafts(tmp_path, MemoryStore()).recover()
+    await Drafts(tmp_path, Recorder(MemoryStore())).recover()
     [path] = files_in(tmp_path)
     path.write_bytes(path.read_bytes()[:-20])
-    await Drafts(tmp_path, store).recover()
-    *_, answer = [entry.fact for entry in await store.entries("s")]
+    await Drafts(tmp_path, Recorder(store)).recover()
+    *_, answer = [entry.fact for entry in await store.entries(session_id)]
     assert isinstance(answer, StreamFailed)
     assert [part.text for part in answer.parts if isinstance(part, Text)] == ["Hello."]
     assert not path.exists()
@@ -202,11 +225,12 @@ def test_each_store_has_a_folder_for_drafts_unless_it_is_in_memory(tmp_path: Pat
     assert drafts_folder(StoreAddress.parse("memory:")) is None
 
 
-def test_a_draft_of_another_upstream_begins_anew(tmp_path: Path) -> None:
+async def test_a_draft_of_another_upstream_begins_anew(tmp_path: Path) -> None:
+    conversation = await record(MemoryStore(), is_stored=True)
     draft = AnswerDraft(tmp_path, Environment())
     draft.add([Start("m", "r")])
-    draft.flush("s", "e", 1, None)
+    draft.flush(conversation, None)
     draft.add([TextDelta("lost")])
     draft.restart()
-    assert draft.is_empty
+    draft.flush(conversation, None)
     assert files_in(tmp_path) == []

@@ -7,22 +7,19 @@ from typing import Any
 
 import pytest
 
-from bartack import Agent, MemoryStore, ScriptedModel, assistant, user
-from bartack.environment import Environment
-from bartack.events import LiveDeltas, LiveEntry, LiveEvent, LiveReset
+from bartack import Agent, ScriptedModel
 from bartack.models.guard import GuardedStream, guarded_batches
 from bartack.models.model import StreamingModel
 from bartack.models.prices import ModelInfo
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Done, Start, TextDelta
 from bartack.nouns.requests import ModelRequest
-from bartack.store import SessionStore, open_store
-from bartack.store.session_store import next_entries
-from bartack_server.answer_drafts import AnswerDraft, answered_sessions, follow_drafts
+from bartack.store import open_store
 from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, serving
+from tests.store import postgres_server
 from tests.web.browser import needs_browser, windows
 from tests.web.serving import Client, Event, is_entry, served
 
@@ -87,17 +84,18 @@ def text_of(events: Sequence[Event]) -> str:
     return text
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("format", FORMATS)
 async def test_viewers_get_an_answer_while_it_arrives_and_the_list_has_key_and_model(
-    format: str, tmp_path: Path
+    format: str, kind: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "sessions.db"
+    path = postgres_server.address(str(tmp_path)) if kind == "postgres" else str(tmp_path / "sessions.db")
     store, model = await open_store(path), GatedModel()
     url_path, body = request(format)
     agent = Agent(ScriptedModel(["-"]))
     async with (
         asyncio.timeout(LIMIT_S),
-        serving({"m": [model]}, store=store, drafts=Path(f"{path}-gateway-drafts")) as gateway,
+        serving({"m": [model]}, store=store) as gateway,
         served(app(agent, store=path)) as client,
     ):
         for _ in range(2):  # the answer to the same request, again: it is another branch
@@ -127,7 +125,7 @@ async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None
     assert isinstance(application.access, TokenAccess)
     async with (
         asyncio.timeout(LIMIT_S),
-        serving({"m": [model]}, store=store, drafts=Path(f"{path}-gateway-drafts")) as gateway,
+        serving({"m": [model]}, store=store) as gateway,
         served(application) as client,
         windows() as (window,),
     ):
@@ -136,6 +134,7 @@ async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None
         await window.page.locator("session-list a.row .tile.live").click()
         await window.sees("The first half,")
         await window.sees("m-large", "session-list")
+        await window.sees("m-large", "header.top")
         assert await window.page.get_by_text("and the rest.").count() == 0
         model.gate.set()
         await window.sees("The first half, and the rest.")
@@ -143,91 +142,3 @@ async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None
         assert await window.page.get_by_text("The first half,").count() == 1
         assert window.problems == []
     await store.close()
-
-
-# -- following drafts, step by step
-
-
-async def session_with_draft(folder: Path) -> tuple[SessionStore, AnswerDraft, str]:
-    """A session with a question, whose answer has begun; and the entry of the question."""
-    store = MemoryStore()
-    await store.create_session("s")
-    tail = await store.tail_of("s")
-    tail = await store.append("s", next_entries("s", tail, [user("Hi")], store.environment), tail.entry_id)
-    draft = AnswerDraft(folder, Environment())
-    draft.add([Start("m", "r"), TextDelta("Hel")])
-    draft.flush("s", tail.entry_id, tail.seq, None)
-    return store, draft, tail.entry_id
-
-
-def grow(draft: AnswerDraft, text: str, parent_id: str) -> None:
-    draft.add([TextDelta(text)])
-    draft.flush("s", parent_id, 2, None)
-
-
-async def answer(store: SessionStore, text: str) -> None:
-    tail = await store.tail_of("s")
-    await store.append("s", next_entries("s", tail, [assistant(text)], store.environment), tail.entry_id)
-
-
-async def test_a_follower_continues_a_draft_from_its_position(tmp_path: Path) -> None:
-    store, draft, parent_id = await session_with_draft(tmp_path)
-    async with asyncio.timeout(LIMIT_S):
-        first = follow_drafts(store, tmp_path, "s", "1")
-        events: list[LiveEvent] = [await anext(first), await anext(first)]
-        assert isinstance(events[0], LiveEntry)
-        assert isinstance(events[1], LiveReset)
-        assert events[1].snapshot.text == "Hel"
-        grow(draft, "lo", parent_id)
-        second = follow_drafts(store, tmp_path, "s", events[1].position)
-        for follower in (first, second):
-            event = await anext(follower)
-            assert isinstance(event, LiveDeltas)
-            assert [delta.delta for delta in event.deltas] == [TextDelta("lo")]
-        await answer(store, "Hello")
-        for follower in (first, second):
-            event = await anext(follower)
-            assert isinstance(event, LiveEntry)
-        await answer(store, "Again")  # the draft is still there: it is not shown again
-        for follower in (first, second):
-            event = await anext(follower)
-            assert isinstance(event, LiveEntry)
-            await follower.aclose()
-        assert answered_sessions(tmp_path) == {"s": "m"}
-        draft.delete()
-        assert answered_sessions(tmp_path) == {}
-    assert answered_sessions(tmp_path / "none") == {}
-
-
-async def test_a_draft_is_not_shown_to_who_has_its_answer_or_lacks_its_question(tmp_path: Path) -> None:
-    store, draft, parent_id = await session_with_draft(tmp_path)
-    await answer(store, "Hello")
-    async with asyncio.timeout(LIMIT_S):
-        follower = follow_drafts(store, tmp_path, "s", "3")
-        coming = asyncio.ensure_future(anext(follower))
-        grow(draft, "lo", parent_id)
-        await asyncio.sleep(0.3)  # long enough to be shown, if it were
-        next_draft = AnswerDraft(tmp_path, Environment())
-        next_draft.add([Start("m", "r"), TextDelta("Next")])
-        next_draft.flush("s", parent_id, 4, None)
-        await asyncio.sleep(0.3)
-        await answer(store, "A question, really")
-        assert isinstance(await coming, LiveEntry)
-        event = await anext(follower)
-        assert isinstance(event, LiveReset)
-        assert event.snapshot.text == "Next"
-        await follower.aclose()
-
-
-async def test_a_draft_that_breaks_the_contract_is_left_to_its_end(tmp_path: Path) -> None:
-    store, draft, parent_id = await session_with_draft(tmp_path)
-    async with asyncio.timeout(LIMIT_S):
-        follower = follow_drafts(store, tmp_path, "s", "2")
-        assert isinstance(await anext(follower), LiveReset)
-        draft.add([Start("m", "r")])
-        draft.flush("s", parent_id, 2, None)
-        coming = asyncio.ensure_future(anext(follower))
-        await answer(store, "Hello")
-        assert isinstance(await coming, LiveEntry)
-        await store.close()
-        assert await anext(follower, None) is None

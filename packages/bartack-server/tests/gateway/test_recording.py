@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,10 +13,12 @@ from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import SessionHeader, StreamFailed
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
-from bartack.store.session_store import SessionStore
+from bartack.store import open_store
+from bartack.store.session_store import SessionInfo, SessionStore
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, WaitingModel, serving, stored_key
 
+T = TypeVar("T")
 CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic-messages", "openai-responses", "gemini-generate"
 
 
@@ -27,6 +31,17 @@ async def sessions(store: SessionStore, count: int = 1) -> list[list[Any]]:
             if len(facts) == count and all(_is_answered(session[-1]) for session in facts):
                 return facts
             await asyncio.sleep(0.01)
+
+
+async def eventually(read: Callable[[], Awaitable[T]], is_right: Callable[[T], bool]) -> T:
+    """What is read, once it is right."""
+    while not is_right(value := await read()):  # noqa: ASYNC110 - another task or store changes it
+        await asyncio.sleep(0.01)
+    return value
+
+
+async def _listed(store: SessionStore) -> Sequence[SessionInfo]:
+    return (await store.sessions()).items
 
 
 def _is_answered(fact: Any) -> bool:
@@ -88,6 +103,72 @@ async def test_a_side_call_has_a_session_of_its_own_that_is_marked() -> None:
         both = await sessions(gateway.store, 2)
     marks = {lines(session)[-1][1]: session[0].metadata["sideCall"] for session in both}
     assert marks == {"One.": False, "A title.": True}
+
+
+@pytest.mark.parametrize("format", [CHAT, MESSAGES])
+async def test_a_request_that_is_repeated_after_a_failure_is_a_retry_of_the_same_turn(format: str) -> None:
+    """Claude Code repeats a request without `stream` after a stream that failed."""
+    failing = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
+    async with serving({"m": [ScriptedModel([failing, failing, "One.", "Two."])]}) as gateway:
+        path, body = turns(format, "first")
+        for _ in range(2):
+            assert (await gateway.post(path, body))[0] != 200
+        assert (await gateway.post(path, {**body, "stream": False}))[0] == 200
+        assert (await gateway.post(*turns(format, "first", "One.", "second")))[0] == 200
+        async with asyncio.timeout(LIMIT_S):
+            while len(lines((await sessions(gateway.store))[0])) < 4:  # noqa: ASYNC110 - another task stores them
+                await asyncio.sleep(0.01)
+        [info] = (await gateway.store.sessions()).items
+        assert len(await gateway.store.heads(info.id)) == 1
+        branch = [entry.fact for entry in await gateway.store.load(info.id)]
+    assert [type(fact) for fact in branch[1:5]] == [Message, StreamFailed, StreamFailed, Message]
+    assert lines(branch) == [("user", "first"), ("assistant", "One."), ("user", "second"), ("assistant", "Two.")]
+
+
+async def test_turns_that_follow_at_once_are_one_branch(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "sessions.db")
+    texts = [f"{number}" for number in range(24)]  # the last histories are longer than those that wait for an answer
+    async with serving({"m": [ScriptedModel(texts[1::2])]}, store=store) as gateway:
+        await gateway.until(200, gateway.key)
+        for number in range(0, len(texts), 2):
+            assert (await gateway.post(*turns(CHAT, *texts[: number + 1])))[0] == 200
+        async with asyncio.timeout(LIMIT_S):
+            while len(lines((await sessions(store))[0])) < len(texts):  # noqa: ASYNC110 - another task stores them
+                await asyncio.sleep(0.01)
+        [info] = (await store.sessions()).items
+        assert len(await store.heads(info.id)) == 1
+        assert [text for _, text in lines([entry.fact for entry in await store.load(info.id)])] == texts
+    await store.close()
+
+
+async def test_gateways_that_answer_in_one_session_at_the_same_time_store_both_answers(tmp_path: Path) -> None:
+    """The first holds the lease of the session, because its answer is shown while it arrives."""
+    address = tmp_path / "sessions.db"
+    first_store, second_store = await open_store(address), await open_store(address)
+    slow = WaitingModel()
+    named = {"x-claude-code-session-id": "same"}
+    path, body = turns(MESSAGES, "first")
+    secret = await stored_key(first_store)
+    async with (
+        serving({"m": [slow]}, store=first_store) as first,
+        serving({"m": [ScriptedModel(["Two."])]}, store=second_store) as second,
+        asyncio.timeout(LIMIT_S),
+    ):
+        headers = {**named, "x-api-key": secret}
+        await first.until(200, secret)
+        sending = asyncio.ensure_future(first.post(path, body, headers=headers))
+        await slow.asked.wait()
+        [info] = await eventually(lambda: _listed(first_store), bool)
+        await eventually(lambda: second_store.read_journal(info.id), bool)
+        await second.until(200, secret)
+        assert (await second.post(path, body, headers=headers))[0] == 200
+        sending.cancel()
+        await slow.closed.wait()
+        entries = await eventually(lambda: second_store.entries(info.id), lambda entries: len(entries) == 4)
+        await eventually(lambda: second_store.lease_of(info.id), lambda lease: lease is None)
+    assert {type(entry.fact) for entry in entries[2:]} == {Message, StreamFailed}
+    await first_store.close()
+    await second_store.close()
 
 
 async def test_an_edited_history_is_a_branch() -> None:
@@ -160,8 +241,7 @@ async def test_a_response_is_found_continued_and_deleted_by_its_id() -> None:
     async with serving({"m": [model]}, store=store) as gateway:
         path, body = request(RESPONSES, stream=False, prompt="first")
         _, data, _ = await gateway.post(path, body)
-        response_id = json.loads(data)["id"]
-        await sessions(store)
+        response_id = json.loads(data)["id"]  # it can be used at once
         status, shown = await gateway.get(f"{path}/{response_id}")
         assert (status, shown["output"][0]["content"][0]["text"]) == (200, "One.")
         status, _ = await gateway.get(f"{path}/{response_id}", headers={"x-api-key": other})

@@ -101,7 +101,7 @@ async def test_a_deleted_session_leaves_no_mode_behind(tmp_path: Path) -> None:
 @in_session_loop
 @pytest.mark.xdist_group("browser")
 async def test_the_page_shows_and_switches_the_mode(tmp_path: Path) -> None:
-    script = [WRITE, "Wrote it.", RUN, "It was refused."]
+    script: list[Any] = [WRITE, "Wrote it.", RUN, "It was refused."]
     agent = Agent(ScriptedModel(script), tools=file_tools(), runtime=LocalRuntime(tmp_path, sandbox="off"))
     application = app(agent, store=MemoryStore(), models=["anthropic:claude-sonnet-4-6", "ollama:qwen3"])
     assert isinstance(application.access, TokenAccess)

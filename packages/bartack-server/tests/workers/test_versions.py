@@ -15,7 +15,7 @@ from bartack.app.queues import opened_queue
 from bartack.nouns.entries import RunEnded, RunStarted
 from bartack.queues import RunQueue, submit
 from bartack.queues.run_queue import PROTOCOL, WORKER_KEY
-from bartack.queues.submit import continued
+from bartack.queues.submit import continuation_of
 from bartack.store import SessionStore, open_store
 from bartack.store.address import StoreAddress
 from tests.agent.kit import within
@@ -39,7 +39,7 @@ async def worker(module: str, address: str, engine: str) -> AsyncIterator[Proces
 async def enqueue(store: SessionStore, queue: RunQueue, session: str, protocol: int) -> None:
     """Enqueue a job as a program with this version of the protocol does."""
     job = await submit(store, _Silent(queue), user("Hi"), session_id=session, agent="a")
-    await queue.enqueue(replace(continued(job, job.id, job.queued_at), protocol=protocol))
+    await queue.enqueue(replace(continuation_of(job, job.id, job.queued_at), protocol=protocol))
 
 
 class _Silent:

@@ -1,7 +1,7 @@
 """`BranchReader`: one display for all runs of a branch."""
 
 from bartack.display import changes as c
-from bartack.display.branch_reader import BranchReader, turn_start
+from bartack.display.run_reader import BranchReader, turn_start
 from bartack.events import LiveDeltas, LiveEntry
 from bartack.nouns.deltas import MessageDelta, TextDelta
 from bartack.nouns.entries import Entry, RunEnded, RunStarted, ToolStarted

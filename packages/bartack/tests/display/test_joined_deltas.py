@@ -17,7 +17,7 @@ from bartack import (
     ToolCallArgs,
     Usage,
 )
-from bartack.display.joined_deltas import joined
+from bartack.display.run_reader import joined
 from bartack.nouns.deltas import Delta
 from tests.properties.strategies import streams
 

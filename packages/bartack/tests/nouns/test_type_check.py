@@ -8,7 +8,7 @@ import pytest
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolsConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta
-from bartack.nouns.noun import Noun, typed, wrong_types
+from bartack.nouns.noun import Noun, check_types, wrong_types
 from bartack.nouns.parts import Span, Text
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -39,7 +39,7 @@ class Box(Noun, frozen=True, kw_only=True):
 def test_values_of_the_declared_types_are_right(fields: dict[str, Any]) -> None:
     box = Box(**fields)
     assert list(wrong_types(box)) == []
-    assert typed(box, "003-4.1.1") is box
+    assert check_types(box, "003-4.1.1") is box
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_value_of_another_type_is_reported_with_its_path(fields: dict[str, Any
     box = Box(**fields)
     assert list(wrong_types(box)) == [(path, problem)]
     with pytest.raises(PartValidationError) as caught:
-        typed(box, "003-4.1.1")
+        check_types(box, "003-4.1.1")
     assert (caught.value.path, caught.value.rule) == (path, "003-4.1.1")
 
 

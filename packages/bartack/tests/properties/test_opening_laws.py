@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from bartack.nouns import wire
 from bartack.nouns.deltas import Failed, Usage
@@ -107,7 +107,7 @@ def state_of(state: RunState) -> dict[str, Any]:
 
 def context_of(fold: ContextFold) -> dict[str, Any]:
     fields = {name: value for name, value in vars(fold).items() if not name.startswith("_")}
-    return {**fields, "items": [vars(item) for item in fold.items]}
+    return {**fields, "items": [asdict(item) for item in fold.items]}
 
 
 @given(any_facts() | sessions(), st.integers(0, 30))

@@ -52,9 +52,16 @@ from bartack.session.context import (
     TrimNote,
     summary_messages,
 )
-from bartack.session.context.summary_prompt import SUMMARY_INSTRUCTIONS, transcript
-from bartack.session.context.tokens import FILE_TOKENS, IMAGE_TOKENS, message_tokens, text_tokens, tool_tokens
-from bartack.session.context.window import branch_message, summary_message
+from bartack.session.context.manager import SUMMARY_INSTRUCTIONS, transcript
+from bartack.session.context.window import (
+    FILE_TOKENS,
+    IMAGE_TOKENS,
+    branch_message,
+    message_tokens,
+    summary_message,
+    text_tokens,
+    tool_tokens,
+)
 from bartack.views import feed
 from tests.formats.history_check import check_history
 from tests.sample_session import chain
@@ -182,6 +189,15 @@ def test_a_removed_output_is_not_sent() -> None:
     context = build(calls("c"), result("c", "secret", compacted_at=when, continuation=continuation))
     assert contents(context) == ["[This output was removed from the conversation.]"]
     assert "secret" not in repr(context.messages)
+
+
+def test_only_the_removed_one_of_several_outputs_is_replaced() -> None:
+    removed = ToolResult("a", "old", compacted_at=datetime(2026, 1, 1, tzinfo=UTC))
+    (_, message) = build(calls("a", "b"), tool_message(removed, ToolResult("b", "new"))).messages
+    assert [part.content for part in message.tool_results] == [
+        "[This output was removed from the conversation.]",
+        "new",
+    ]
 
 
 def test_the_full_text_of_a_truncated_output_is_not_sent() -> None:
@@ -343,6 +359,8 @@ def test_a_text_is_a_quarter_of_its_bytes() -> None:
         (assistant(ToolCall("c", "aa", {}, executed_by="provider", result=ToolResult("c", "four"))), 10),
         (result("c", "four"), 9),
         (result("c", {}), 9),
+        (result("c", {"a": "\ud800"}), 11),
+        (assistant(ToolCall("c", "aa", {"a": "日"})), 12),
         (result("c", (Text("four"), Text("five"))), 10),
     ],
 )

@@ -535,3 +535,21 @@ async def test_a_read_that_fails_after_its_caller_was_cancelled_is_not_reported(
     gc.collect()
     assert reports == []
     await database.close()
+
+
+async def test_a_connection_that_is_cancelled_while_it_is_checked_is_closed(url: str) -> None:
+    class Checking(Database):
+        begun = asyncio.Event()
+
+        async def _check(self, connection: Any) -> None:
+            self.connection = connection
+            self.begun.set()
+            await asyncio.Event().wait()
+
+    checking = Checking(url)
+    task = asyncio.create_task(checking.connect())
+    await asyncio.wait_for(checking.begun.wait(), HANG_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert checking.connection.is_closed()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from bartack.nouns.deltas import Delta, Done, MessageDelta, Start, TextDelta
 from bartack.nouns.requests import RequestMetadata
-from bartack.stream.stamping import DeltaStamper
+from bartack.stream.contract import DeltaStamper
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(seconds=1)

@@ -360,6 +360,20 @@ async def test_concurrent_progress_reports_add_up() -> None:
     assert final.metadata == {"left": 1, "right": 2}
 
 
+async def test_a_report_that_the_tool_cancels_does_not_end_the_run() -> None:
+    """A command that ends while its last output is being reported."""
+
+    @tool
+    async def dig(ctx: ToolContext) -> str:
+        reporting = asyncio.create_task(ctx.progress("half"))
+        await asyncio.sleep(0)
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+        return "done"
+
+    assert (await Bench(dig).one("dig")).content == "done"
+
+
 async def test_progress_that_is_not_json_fails_the_tool() -> None:
     @tool
     async def odd(ctx: ToolContext) -> None:

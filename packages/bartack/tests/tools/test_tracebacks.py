@@ -8,7 +8,7 @@ import pytest
 from bartack.cli.entry import run as run_command_line
 from bartack.nouns.logs import logger
 from bartack.tools import tool
-from bartack.tools.tracer import Untraced, traceback_text
+from bartack.tools.tracer import UntracedTools, traceback_text
 from tests.tools.rounds import Bench, call
 
 SECRET = "4711-secret"
@@ -85,7 +85,7 @@ async def test_debug_prints_tracebacks_of_tools(
 
 
 def test_an_exception_without_a_traceback_has_a_text() -> None:
-    Untraced().raised(ValueError())
+    UntracedTools().raised(ValueError())
     assert traceback_text(ValueError(SECRET), has_content=False).splitlines() == [
         "Traceback (most recent call last):",
         "ValueError",

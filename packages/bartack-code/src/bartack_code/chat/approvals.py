@@ -1,5 +1,6 @@
 """Asking the user whether a tool call may run, and what may run without asking."""
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -146,8 +147,9 @@ class Approvals:
     async def _decide(self, run: Run, request: ApprovalRequired, *, is_seen: bool) -> bool:
         """Pass the user's decision on. What the user has not seen as a whole (`is_seen`) cannot be approved."""
         call_id, digest = request.tool_call_id, question_digest(request)
+        may_allow = bool(self._choices(request))
         while True:
-            match await self._choice():
+            match await self._choice(may_allow=may_allow):
                 case "y" | "a", _ if not is_seen:
                     self._note("Not all of it is shown. Press v to view it in full first.")
                     continue
@@ -170,10 +172,12 @@ class Approvals:
                     return False
             return True
 
-    async def _choice(self) -> tuple[str, str]:
+    async def _choice(self, *, may_allow: bool) -> tuple[str, str]:
         """The chosen letter and the text after it. Only the letter or its whole word count: any other input was not
         meant as an answer."""
         question = _QUESTION if len(_QUESTION) < self._console.width else _SHORT_QUESTION
+        if not may_allow:
+            question = re.sub(r"\[a\]lways +", "", question)
         while True:
             word, _, argument = (await self._keyboard.choice(question)).partition(" ")
             letter = _WORDS.get(word.lower(), word.lower())
@@ -189,9 +193,12 @@ class Approvals:
 
     # -- always
 
+    def _choices(self, request: ApprovalRequired) -> list[Choice]:
+        return choices_for(self._ruled(request.tool_name, request.arguments, request.definition_digest))
+
     async def _allow(self, request: ApprovalRequired) -> bool:
         """Ask what exactly to allow from now on; False if the user went back."""
-        choices = choices_for(self._ruled(request.tool_name, request.arguments, request.definition_digest))
+        choices = self._choices(request)
         if not choices:
             self._note("This is always asked about: programs execute or obey what is in this file.")
             return False

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from bartack.agent import LiveApprover
 from bartack.agent.settings import PromptContext
-from bartack.agent.tracing import Telemetry
+from bartack.agent.tracing import TelemetrySink
 from bartack.app.agent_setup import AgentSetup, command_options, demo_notice, new_agent, private_files, resolve_setup
 from bartack.app.coding_prompt import coding_prompt
 from bartack.app.errors import with_hint
@@ -33,7 +33,7 @@ from bartack.app.sessions import latest_session_here, opened_store
 from bartack.app.settings import HookSettings, setting, settings_file
 from bartack.cli import options
 from bartack.cli.models import description, download
-from bartack.cli.options import export_for, exported
+from bartack.cli.options import export_for, exporting
 from bartack.cli.output import show_by_windows
 from bartack.cli.store_access import store_flag
 from bartack.display.visible_text import visible_text
@@ -164,7 +164,7 @@ def chat(
         telemetry=None if export is None else export.telemetry,
     )
     try:
-        with exported(export):
+        with exporting(export):
             run_async(_chat(setup, console, directory, flags, project=_Project(files, extensions, hooks)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(128 + signal.SIGINT) from None
@@ -302,7 +302,7 @@ class _ChatOptions(NamedTuple):
     uses_own_models: bool
     thinking: bool
     mode: Mode | None
-    telemetry: Telemetry | None
+    telemetry: TelemetrySink | None
 
 
 async def _chat(
@@ -336,7 +336,7 @@ async def _chat(
                 await _prompt_loop(conversation, keyboard, pastes)
     if conversation.session_id is not None:
         arguments = f"{store_flag(setup.address)} --session {shlex.quote(conversation.session_id)}"
-        conversation.note(f"Continue this session with: bartack chat{arguments}", soft_wrap=True)
+        conversation.note(f"Continue with: bartack chat{arguments}", soft_wrap=True)
 
 
 async def _new_conversation(

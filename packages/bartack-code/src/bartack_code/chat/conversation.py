@@ -159,9 +159,12 @@ class Conversation:
     @property
     def status(self) -> str:
         """The line below the prompt."""
+        return status_pieces(self.status_facts(), width=self.console.width, first=self._mode_text, last="/help")
+
+    @property
+    def _mode_text(self) -> str:
         mode = self.approvals.modes.mode
-        first = "" if mode == "ask" else f"{mode} mode"
-        return status_pieces(self.status_facts(), width=self.console.width, first=first, last="/help")
+        return "" if mode == "ask" else f"{mode} mode"
 
     def status_facts(self) -> list[str]:
         """Model, context, tokens, cost and session, or what the user's program makes of them."""
@@ -399,8 +402,13 @@ class Conversation:
             self.show_error(with_hint(error, failure_hint(error.code, self.model)))
         finally:
             self._run = None
+            self._retry_at = 0.0
         if run is None:
             return False
+        if self.was_interrupted and not self.is_leaving:
+            self.note("Press Ctrl-C again to exit.")
+        elif run.status is AgentStatus.COMPLETED and self.approvals.modes.mode == "plan":
+            self.note("Plan mode: nothing was changed. Leave it with Shift-Tab to have the plan carried out.")
         self._report_servers()
         await self._hooks.end_turn(self.session_id)
         try:
@@ -496,7 +504,7 @@ class Conversation:
         """What is typed, and the status line, below an answer that arrives."""
         wait_s = max(self._retry_at - time.monotonic(), 0)
         first = f"retrying in {wait_s:.0f} s · {_STOP_HINT}" if wait_s else _STOP_HINT
-        status = status_pieces(self.status_facts(), width=self.console.width, first=first)
+        status = status_pieces([self._mode_text, *self.status_facts()], width=self.console.width, first=first)
         return [*self.keyboard.draft.lines(self.console), *unwrapped(self.console, [Text(status, style=FAINT)])]
 
     async def show_transcript(self) -> None:

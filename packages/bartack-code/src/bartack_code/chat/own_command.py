@@ -23,7 +23,7 @@ from bartack.tools.shell import OutputBuffer, shell_words
 
 __all__ = ["OwnCommand", "run_own_command"]
 
-_KEPT_BYTES = 100_000  # of the output, for the model
+_KEPT_BYTES = 100_000  # the part of the output that the model gets
 _POLL_S = 0.1  # how often the end of the command and the size of the window are checked
 _READ_BYTES = 65_536
 _FULL_SCREEN = b"\x1b[?1049h"  # switches to the alternate screen, which is not text

@@ -126,7 +126,7 @@ async def help_command(chat: Conversation, argument: str) -> None:
     for name, command in COMMANDS.items():
         table.add_row(Styled(f"  {name}"), Styled(command.summary))
     for extension in (*chat.extensions.commands.values(), *chat.extensions.skills.values()):
-        table.add_row(Styled(safe_line(f"  /{extension.name}")), Styled(safe_line(extension.description)[:100]))
+        table.add_row(Styled(f"  /{safe_line(extension.name)}"), Styled(safe_line(extension.description)[:100]))
     chat.console.print(table)
     chat.note(_KEYS)
 

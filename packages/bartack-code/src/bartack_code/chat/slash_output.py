@@ -19,7 +19,7 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
-from bartack.session.context.tokens import message_tokens, tool_tokens
+from bartack.session.context.window import message_tokens, tool_tokens
 from bartack.store import Spend
 from bartack.store.address import default_path
 from bartack.store.transfer import export_session

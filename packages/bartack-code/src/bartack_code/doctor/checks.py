@@ -39,7 +39,7 @@ from bartack.store.maintenance import check as check_store
 from bartack.tools import file_tools
 from bartack.tools.confinement import SandboxPolicy, available_sandboxes, new_sandbox
 from bartack.tools.mcp import HttpServer, ServerConfig
-from bartack.tools.mcp.config import expanded
+from bartack.tools.mcp.config import expand_variables
 
 if TYPE_CHECKING:
     from bartack.app.telemetry_export import Destination
@@ -378,7 +378,7 @@ def _server(name: str, config: ServerConfig) -> Check:
             texts = (config.url, *config.headers.values())
         else:
             texts = (config.command, *config.args, *config.env.values())
-        values = [expanded(text) for text in texts]
+        values = [expand_variables(text) for text in texts]
     except BartackError as error:
         return Check(name, "error", f"{config.address}: {error.message}", "Set the variable before you start Bartack.")
     if not isinstance(config, HttpServer) and shutil.which(values[0]) is None:

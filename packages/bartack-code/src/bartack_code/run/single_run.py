@@ -25,7 +25,7 @@ from bartack.app.safe_text import safe_line
 from bartack.app.sessions import ensure_session, find_session, latest_session_here, opened_store
 from bartack.app.settings import HookSettings
 from bartack.cli import options
-from bartack.cli.options import exported
+from bartack.cli.options import exporting
 from bartack.cli.output import OutputClosed, note
 from bartack.cli.store_access import store_flag
 from bartack.events import EntryAppended, RunFinished, RunResult
@@ -156,7 +156,7 @@ class _SingleRun:
 
     async def _execute(self, prepared: PreparedRun) -> None:
         async with AsyncExitStack() as stack:
-            stack.enter_context(exported(prepared.export))
+            stack.enter_context(exporting(prepared.export))
             stack.push_async_callback(close_model, prepared.setup.model)
             store = await stack.enter_async_context(opened_store(prepared.setup.address))
             telemetry = None if prepared.export is None else prepared.export.telemetry

@@ -244,7 +244,7 @@ def open_lines(console: Console, call: TrackedCall, *, moment: float, frame: str
     elapsed = moment - call.started_at
     remark = format_seconds(elapsed) if call.is_running and elapsed >= 1 else ""
     lines = [call_line(console, call, symbol=frame, style=FAINT, remark=remark)]
-    if call.is_running:
+    if call.is_running and call.inner is None:
         *earlier, message = map(_safe, call.progress[-_LINE_CHARS:].split("\n"))
         numbers = arguments_text(call.metadata, symbols.ellipsis)
         last = " ".join(filter(None, (safe_line(call.title), message, numbers)))

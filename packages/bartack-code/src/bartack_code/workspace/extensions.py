@@ -37,7 +37,7 @@ _HEADER = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTA
 _FIELD = re.compile(r"([A-Za-z][\w-]*):[ \t]*(.*)")
 _ARGUMENT = re.compile(r"\$(ARGUMENTS|[1-9])")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-_MAX_FILES = 200  # of one kind
+_MAX_FILES = 200  # per kind
 
 
 class Extension(NamedTuple):

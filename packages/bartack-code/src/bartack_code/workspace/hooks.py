@@ -34,7 +34,7 @@ from bartack.app.settings import HookSettings
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.tools import error_result
-from bartack.tools.mcp.saved_files import changed_file, read_file
+from bartack.tools.mcp.saved_files import change_file, read_file
 from bartack_code.workspace.project import HOOK_FILE, folders_of_project, text_of_file
 from bartack_code.workspace.trust import trust_file
 from bartack_code.workspace.user_program import run_user_program
@@ -63,7 +63,7 @@ class HookFile(NamedTuple):
 
     def trust(self) -> None:
         """Keep that the user has agreed to this version. Raises `OSError`."""
-        changed_file(trust_file(), lambda trusted: trusted.update({f"hooks:{self.path}": self.digest}))
+        change_file(trust_file(), lambda trusted: trusted.update({f"hooks:{self.path}": self.digest}))
 
 
 def find_hook_file(directory: Path, home: Path) -> HookFile | None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bartack.app.errors import with_hint
 from bartack.app.settings import config_path
 from bartack.nouns.errors import BartackError, ErrorCode
-from bartack.tools.mcp.saved_files import changed_file, read_file
+from bartack.tools.mcp.saved_files import change_file, read_file
 from bartack.tools.sandbox import read_regular_file
 from bartack.tools.shell import safe_environment
 from bartack.tools.snapshots import GitSnapshots, named_folder, names_repositories, repositories_in
@@ -140,7 +140,7 @@ def _is_another_repository(folder: Path) -> bool:
 def trust(folder: Path) -> None:
     """Trust a folder from now on. Raises `BartackError` if the list cannot be written."""
     try:
-        changed_file(trust_file(), lambda trusted: trusted.update({str(folder.resolve()): True}))
+        change_file(trust_file(), lambda trusted: trusted.update({str(folder.resolve()): True}))
     except OSError as error:
         problem = f"The list of trusted folders {trust_file()} cannot be written: {error.strerror}."
         raise with_hint(BartackError(problem, code=ErrorCode.INVALID_CONFIG), "Fix or delete it.") from error

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from bartack.agent.tracing import Telemetry
+from bartack.agent.tracing import TelemetrySink
 from bartack.app.agent_setup import AgentSetup, new_agent, resolve_setup
 from bartack.app.errors import with_hint
 from bartack.app.platform import run_async
@@ -21,14 +21,13 @@ from bartack.app.queues import QUEUE, queue_opener
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import opened_store
 from bartack.cli import options
-from bartack.cli.options import export_for, exported
+from bartack.cli.options import export_for, exporting
 from bartack.cli.output import note
 from bartack.nouns.errors import BartackError, ErrorCode, StoreError
 from bartack.queues import RunQueue
 from bartack.store import SessionStore
 from bartack.store.address import default_path
 from bartack.store.files import new_file
-from bartack_server.answer_drafts import drafts_folder
 from bartack_server.web.access import TokenAccess
 from bartack_server.web.app import app as web_app
 from bartack_server.web.server import Address, bound_socket
@@ -98,7 +97,7 @@ def serve(
     telemetry = None if export is None else export.telemetry
     if until_eof:
         threading.Thread(target=_stop_at_eof, daemon=True).start()
-    with exported(export):
+    with exporting(export):
         run_async(_serve(setup, address, listener, token, offer or [], drain, telemetry, jobs))
 
 
@@ -158,7 +157,7 @@ async def _serve(  # noqa: PLR0917 - called once, above
     token: str,
     models: list[str],
     drain_s: float,
-    telemetry: Telemetry | None,
+    telemetry: TelemetrySink | None,
     queue: Callable[[SessionStore], RunQueue] | None,
 ) -> None:
     """With `queue`, runs are handed to workers through it."""
@@ -175,7 +174,6 @@ async def _serve(  # noqa: PLR0917 - called once, above
             models=models,
             drain_s=drain_s,
             queue=queue,
-            drafts=drafts_folder(setup.address),
         )
         access = application.access
         assert isinstance(access, TokenAccess)

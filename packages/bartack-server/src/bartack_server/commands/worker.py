@@ -17,7 +17,7 @@ from bartack.app.queues import QUEUE, opened_queue
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import configured_store, opened_store
 from bartack.cli import options
-from bartack.cli.options import export_for, exported
+from bartack.cli.options import export_for, exporting
 from bartack.cli.output import note
 from bartack.nouns.errors import StoreError
 from bartack.queues import Limit
@@ -123,7 +123,7 @@ def worker(
             )
             await _work(worker, address)
 
-    with exported(export):
+    with exporting(export):
         try:
             run_async(work())
         except StoreError as error:

@@ -46,7 +46,7 @@ class _Account:
     is the first of the month or the last."""
 
     def __init__(self) -> None:
-        self._settled: dict[date, _Amount] = {}  # by the day on which the request began
+        self._settled: dict[date, _Amount] = {}  # day on which the request began -> amount
         self._reserved: dict[str, tuple[datetime, _Amount]] = {}  # request -> when it began, and how much
         self._recent: deque[datetime] = deque()  # when the requests of the last minute began
         self._last_seq = 0

@@ -18,7 +18,7 @@ A response that is not streamed is written from the whole message, by the same w
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import count
 
 import msgspec
@@ -27,26 +27,27 @@ from msgspec.structs import replace
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from bartack.agent.run_log import start
 from bartack.environment import Environment
 from bartack.formats import Loss, LossReport, ResponseWriter, tool_options, writer
 from bartack.formats.anthropic_messages.read import without_client_details
 from bartack.formats.stop_sequences import StopSequences
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import ModelConfig
-from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start, Usage
+from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, Usage
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest, RequestMetadata
 from bartack.nouns.tables import AssemblyStatus
-from bartack.session.context.tokens import message_tokens, tool_tokens
+from bartack.session.context.window import message_tokens, tool_tokens
 from bartack.stream.assembler import MessageAssembler
-from bartack_server.answer_drafts import AnswerDraft
 from bartack_server.gateway.client_requests import MESSAGES, RESPONSES, ClientRequest, error_in, failure_of
+from bartack_server.gateway.drafts import AnswerDraft
 from bartack_server.gateway.envelopes import Envelopes, SealedAnswer, has_envelope
 from bartack_server.gateway.outbox import Outbox
 from bartack_server.gateway.pass_through import PassThrough, WholePassThrough, can_pass_through, passed_call
-from bartack_server.gateway.recording import ConversationRecord, answer_fact
+from bartack_server.gateway.recording import ConversationRecord, LiveAnswer, answer_fact
 from bartack_server.gateway.upstreams import MAX_ATTEMPTS, Upstream, error_for_client, may_fail_over
 from bartack_server.web.event_stream import disconnected
 
@@ -116,6 +117,8 @@ class GatewayAnswer(Response):
         self._sealed: SealedAnswer | None = None  # if the upstream speaks another format
         self._conversation = conversation
         self._draft = None if conversation is None else draft
+        self._live = None if conversation is None else LiveAnswer(conversation)
+        self._storing: asyncio.Task[None] | None = None  # stores the answer
         self._session_id = session_id
         self._reserve = reserve
         self._on_end = on_end
@@ -167,17 +170,11 @@ class GatewayAnswer(Response):
 
     async def _record(self) -> None:
         """Store the answer, or what there is of it."""
-        assembler = self._assembler
-        if self._conversation is None or assembler is None:
+        conversation = self._conversation
+        if conversation is None or self._assembler is None:
             return
-        error = self.outcome.error
-        if error is None and assembler.status is not AssemblyStatus.DONE:
-            error = Failed(ErrorCode.CANCELLED, "The client disconnected.")
-        response_id = self._response_id if self._relay is None else None
-        fact = answer_fact(assembler, error, response_id, round(self.outcome.duration_s * 1000))
-        self.outcome.session_id = self._conversation.session_id
         try:
-            await self._conversation.end(fact)
+            await asyncio.shield(self._store())
         except StoreError as failure:  # the client has its answer
             _log.error("A conversation could not be stored: %s", failure)
             if self._draft is not None:
@@ -185,6 +182,40 @@ class GatewayAnswer(Response):
         else:
             if self._draft is not None:
                 self._draft.delete()
+        if self._live is not None:
+            await self._live.end()
+        self.outcome.session_id = conversation.session_id
+
+    def _store(self) -> "asyncio.Future[None]":
+        """Begin to store the answer as it is now. Requests that come later are stored after it."""
+        if self._storing is None:
+            assert self._conversation is not None
+            assert self._assembler is not None
+            error = self.outcome.error
+            if error is None and self._assembler.status is not AssemblyStatus.DONE:
+                error = Failed(ErrorCode.CANCELLED, "The client disconnected.")
+            fact = answer_fact(
+                self._assembler,
+                error,
+                self._response_id if self._relay is None else None,
+                round(self.outcome.duration_s * 1000),
+            )
+            self._storing = start(self._conversation.end(fact))
+        return self._storing
+
+    @property
+    def _is_stored(self) -> bool:
+        """Whether the session has the answer."""
+        return self._storing is not None and self._storing.done() and self._storing.exception() is None
+
+    async def _complete(self) -> None:
+        """Begin to store a complete answer. One that the client may refer to at once is stored before its end."""
+        if self._conversation is None:
+            return
+        storing = self._store()
+        if self._response_id is not None and self._relay is None and self._request.body.get("store") is not False:
+            with suppress(StoreError):  # `_record` reports it
+                await asyncio.shield(storing)
 
     async def _send(self, send: Send, pump: "asyncio.Future[None]") -> None:
         if self._request.streams:
@@ -196,23 +227,21 @@ class GatewayAnswer(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         else:
             status, body = self._whole()
-            await self._keep()
+            self._keep()
             await send(
                 {"type": "http.response.start", "status": status, "headers": self._raw_headers("application/json")}
             )
             await send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _keep(self) -> None:
-        """Write the deltas of the bytes that are sent next to the draft, once their history is stored."""
-        draft, conversation = self._draft, self._conversation
-        if draft is None or conversation is None or draft.is_empty:
+    def _keep(self) -> None:
+        """Write the deltas of the bytes that are sent next to the draft."""
+        if self._draft is None or self._conversation is None or self._is_stored:
             return
         try:
-            place = await conversation.place()
-            draft.flush(*place, self._response_id if self._relay is None else None)
-        except (StoreError, OSError) as error:  # the answer is worth more than its record
+            self._draft.flush(self._conversation, self._response_id if self._relay is None else None)
+        except OSError as error:  # the answer is worth more than its record
             _log.error("An answer in progress could not be stored: %s", error)
-            draft.delete()
+            self._draft.delete()
             self._draft = None
 
     async def _send_stream(self, send: Send) -> None:
@@ -224,7 +253,7 @@ class GatewayAnswer(Response):
                 body = self._writer.keep_alive()
             if body is None:
                 return
-            await self._keep()
+            self._keep()
             if not self._is_committed:
                 self._is_committed = True
                 delay_s = _BEAT_S
@@ -299,8 +328,10 @@ class GatewayAnswer(Response):
         """Let an upstream answer; returns how it failed."""
         if self._draft is not None:
             self._draft.restart()
+        if self._live is not None:
+            self._live.restart()
         stream = await self._call(upstream)
-        relay, draft = self._relay, self._draft
+        relay, draft, live = self._relay, self._draft, self._live if self._request.streams else None
         assembler = self._assembler = MessageAssembler(guarded=True)
         preamble: list[MessageDelta] = []  # what comes before the first content
         async with aclosing(stream) as deltas:  # type: ignore[type-var]
@@ -309,8 +340,12 @@ class GatewayAnswer(Response):
                 assembler.consume(stamped)
                 if draft is not None and relay is None:
                     draft.add((delta,))
+                if live is not None:
+                    live.add(stamped)
                 if type(delta) is Usage:
                     self.outcome.usage = delta
+                if type(delta) is Done and relay is None:
+                    await self._complete()
                 if type(delta) is Failed:
                     return delta
                 if not self._has_begun:
@@ -328,6 +363,7 @@ class GatewayAnswer(Response):
                     await self._outbox.room()
         if relay is not None:
             relay.finish(None, b"")
+            await self._complete()
         return None
 
     async def _call(self, upstream: Upstream) -> AsyncIterator[MessageDelta]:
@@ -344,7 +380,7 @@ class GatewayAnswer(Response):
             if not is_passed:
                 raise
             client_request = ModelRequest((), config=ModelConfig(model_id))  # what is new to us is not to the upstream
-            self._conversation = None
+            self._conversation = self._live = None
         if self._earlier:
             client_request = replace(client_request, messages=(*self._earlier, *client_request.messages))
         if self._conversation is not None:

@@ -31,7 +31,6 @@ from bartack.nouns.requests import ModelRequest
 from bartack.store import open_store
 from bartack.store.address import StoreAddress
 from bartack.store.session_store import SessionStore
-from bartack_server.answer_drafts import drafts_folder
 from bartack_server.gateway import listings
 from bartack_server.gateway.accounts import Accounts, Reservation
 from bartack_server.gateway.agent_model import AgentModel
@@ -48,7 +47,8 @@ from bartack_server.gateway.client_requests import (
     failure_of,
     presented_keys,
 )
-from bartack_server.gateway.drafts import Drafts
+from bartack_server.gateway.counting import counted_tokens
+from bartack_server.gateway.drafts import Drafts, drafts_folder
 from bartack_server.gateway.envelopes import Envelopes, envelope_key
 from bartack_server.gateway.keys import GatewayKey, KeyRing
 from bartack_server.gateway.pass_through import can_pass_through
@@ -108,7 +108,7 @@ class GatewayApp(Starlette):
         *,
         drafts: Path | None = None,
     ) -> None:
-        """`drafts` is the folder for answers in progress (see `bartack_server.answer_drafts`)."""
+        """`drafts` is the folder for answers in progress (see `bartack_server.gateway.drafts`)."""
         self._upstreams = upstreams
         self._store_at = store
         self._log = log
@@ -130,7 +130,7 @@ class GatewayApp(Starlette):
         self._environment = store.environment
         self._recorder = Recorder(store)
         if self._drafts_at is not None:
-            self._drafts = Drafts(self._drafts_at, store)
+            self._drafts = Drafts(self._drafts_at, self._recorder)
             await self._drafts.recover()
         for name, agent in self._agents.items():
             self._upstreams.add(f"agent:{name}", AgentModel(f"agent:{name}", agent.with_store(store)))
@@ -264,12 +264,14 @@ class GatewayApp(Starlette):
         return await self._answer(request, key)
 
     async def _count(self, request: Request, key: GatewayKey) -> Response:
-        """An estimate of the input tokens; programs use it to decide when to compact."""
+        """The input tokens; programs use them to decide when to compact."""
         format = request.state.format
         parsed = client_request(format, request, await limited_body(request, _MAX_BODY))
         self._check(key, parsed.model)
-        count = estimated_tokens(parsed.read(format))
-        return json_response({"totalTokens": count} if format == GEMINI else {"input_tokens": count})
+        exact = await counted_tokens(parsed, self._upstreams.named(parsed.model)[0], self._envelopes)
+        count = estimated_tokens(parsed.read(format)) if exact is None else exact
+        headers = {"x-bartack-count": "estimate" if exact is None else "exact"}
+        return json_response({"totalTokens": count} if format == GEMINI else {"input_tokens": count}, headers=headers)
 
     def _list(self, listing: Callable[[list[str]], dict[str, Any]]) -> Handler:
         async def show(request: Request, key: GatewayKey) -> Response:

@@ -57,6 +57,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
 def client_request(format: str, request: Request, data: bytes) -> ClientRequest:
     """The request that this body makes. Raises `PartValidationError` if it is not valid."""
     body = _json_object(data)
+    if format == GEMINI and isinstance(whole := body.get("generateContentRequest"), dict):
+        body = whole  # of a count
     facts = request_facts(format, body)
     if format == GEMINI:
         model, _, method = request.path_params["call"].rpartition(":")

@@ -29,7 +29,7 @@ from bartack.nouns.requests import ModelRequest
 from bartack_server.gateway.client_requests import CHAT, GEMINI, MESSAGES, OLLAMA, RESPONSES, ClientRequest
 from bartack_server.gateway.outbox import Outbox
 
-__all__ = ["PassThrough", "WholePassThrough", "can_pass_through", "passed_call"]
+__all__ = ["PassThrough", "WholePassThrough", "can_pass_through", "forwarded_headers", "passed_call"]
 
 _FORWARDED = ("anthropic-beta", "anthropic-version", "openai-beta")
 _FORWARDED_QUERY = ("beta",)
@@ -52,8 +52,7 @@ def passed_call(request: ClientRequest, model_request: ModelRequest, model: Prov
     data = request.data
     if request.format != GEMINI and request.model != model_request.config.model_id:
         data = with_model(data, model_request.config.model_id)
-    headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
-    call = model.call_with(model_request, Written(data, LossReport(), ()), headers)
+    call = model.call_with(model_request, Written(data, LossReport(), ()), forwarded_headers(request))
     url = call.http_request.url
     if request.format == GEMINI and not request.streams:
         url = url.replace(":streamGenerateContent?alt=sse", ":generateContent")
@@ -61,6 +60,11 @@ def passed_call(request: ClientRequest, model_request: ModelRequest, model: Prov
     if query:
         url = f"{url}{'&' if '?' in url else '?'}{query}"
     return replace(call, http_request=replace(call.http_request, url=url), is_streamed=request.streams)
+
+
+def forwarded_headers(request: ClientRequest) -> dict[str, str]:
+    """The headers of the client that an upstream of the same format gets."""
+    return {name: request.headers[name] for name in _FORWARDED if name in request.headers}
 
 
 def with_model(data: bytes, model_id: str) -> bytes:

@@ -21,7 +21,7 @@ __all__ = ["PROGRAMS", "ProgramSettings", "settings_for", "write_settings"]
 class ProgramSettings(NamedTuple):
     """The settings of one program."""
 
-    path: str  # of its settings file, in the home of the user
+    path: str  # its settings file, in the home of the user
     text: str  # to print
     merged: Callable[[str], str]  # the settings file with them, from the one without
 

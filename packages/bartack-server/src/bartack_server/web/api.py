@@ -19,7 +19,7 @@ from bartack.app.modes import MODE_TEXTS, Mode
 from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
 from bartack.app.usage import context_tokens
-from bartack.display.branch_reader import turn_start
+from bartack.display.run_reader import turn_start
 from bartack.models.prices import Prices, model_info
 from bartack.models.vendors import VENDORS
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
@@ -53,7 +53,7 @@ from bartack_server.web.endpoint import (
 from bartack_server.web.event_stream import EventStream, frame, live_frame
 from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
-from bartack_server.web.service import gateway_key_in
+from bartack_server.web.service import SessionService, gateway_key_in
 from bartack_server.web.session_rules import Scope, rule_for, rules_for, tools_root
 from bartack_server.web.session_search import SESSION_SEARCH, USAGE
 from bartack_transcripts.formats import FORMATS
@@ -141,21 +141,27 @@ async def _sessions(call: Call) -> Any:
         call.limit, call.query("cursor"), call.query("query"), prefix=call.user.prefix
     )
     items = []
-    answered = await asyncio.to_thread(call.service.answered_sessions)
     for info in page.items:
         with suppress(NotFound):  # purged in the meantime
-            item = await _session_json(call, info)
-            if info.id in answered and item["state"] == "idle":
-                item |= {"state": "running", "model": answered[info.id] or item["model"]}
-            items.append(item)
+            items.append(await _session_json(call, info))
     return _page(items, page.cursor)
 
 
 async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
-    service, tail = call.service, info.tail.entry_id
-    activity = {"state": await service.state_of(info.id, tail), "viewers": service.hub.viewers(info.id)}
-    source = {**_source(await service.header_of(info.id, tail)), "model": await service.model_of(info.id, tail)}
-    return {**dump(info), **activity, **source}
+    header = await call.service.header_of(info.id, info.tail.entry_id)
+    state, model = await _activity(call.service, info.id, info.tail.entry_id, header)
+    activity = {"state": state, "viewers": call.service.hub.viewers(info.id)}
+    return {**dump(info), **activity, **_source(header), "model": model}
+
+
+async def _activity(
+    service: SessionService, session_id: str, tail: str, header: SessionHeader
+) -> tuple[str, str | None]:
+    """The state of a session, and the model that answers or has answered last in one of a gateway."""
+    state, model = await service.state_of(session_id, tail), await service.model_of(session_id, tail)
+    if state == "idle" and (answering := await service.answering(session_id, header)) is not None:
+        return "running", answering
+    return state, model
 
 
 def _source(header: SessionHeader) -> dict[str, str | None]:
@@ -190,15 +196,17 @@ async def _session(call: Call) -> Any:
     agent = await call.service.runs.agent_of(session_id, state) or next(iter(call.service.agents))
     info = await call.service.model_info(agent, state.requested_model or state.model)
     foreign = await find_foreign(store, session_id)
+    activity, gateway_model = await _activity(call.service, session_id, tail.entry_id, header)
     return {
         "id": session_id,
         "title": title_in(branch.naming(SessionHeader.kind, TITLE)),
         "metadata": header.metadata or {},
         "created": _time_text(branch[0]),
-        "state": await call.service.state_of(session_id, tail.entry_id),
+        "state": activity,
         **_source(header),
         "agent": agent,
         "model": f"{info.provider}:{info.model_id}",
+        "gatewayModel": gateway_model,
         "contextWindow": info.context_window,
         "contextTokens": context_tokens(branch),
         "totals": dump(await store.totals(session_id)),

@@ -185,7 +185,6 @@ def app(
     routes: Sequence[Endpoint] = (),
     drain_s: float = 20.0,
     queue: Callable[[SessionStore], RunQueue] | None = None,
-    drafts: Path | None = None,
 ) -> WebApp:
     """An ASGI application for one agent, or for several by name; the first one is the default.
 
@@ -195,8 +194,7 @@ def app(
     (``localhost:8000``, ``https://agents.example.com``); by default any loopback name. `models` are the models that
     users may choose besides those of the agents. `routes` are added to the API. `drain_s` is how long live runs may
     take to end when the server stops. With `queue`, a function of the store such as `bartack.queues.StoreQueue`, runs
-    are handed to workers. `drafts` is where gateways on this machine keep answers in progress; it is only needed for a
-    store that is open already.
+    are handed to workers.
 
     Raises `BartackError` with the code ``invalid_config``.
     """
@@ -212,7 +210,6 @@ def app(
         models=models,
         drain_s=drain_s,
         queue=queue,
-        drafts=drafts,
     )
     return WebApp(service, authorize or TokenAccess(token), Hosts(hosts), routes)
 

@@ -12,9 +12,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from bartack.app.notices import exit_code, format_duration
-from bartack.display.branch_reader import BranchReader
 from bartack.display.changes import CallEnded, CallReady, StepFinished
-from bartack.display.run_reader import is_written
+from bartack.display.run_reader import BranchReader, is_written
 from bartack.display.visible_text import visible_text
 from bartack.events import LiveEntry
 from bartack.nouns.entries import BranchSummary, CompactionSummary, Entry, ModelChange, RunEnded, StreamFailed

@@ -10,12 +10,10 @@ continue in another process.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
 
 from bartack.events import LiveEvent
 from bartack.store.live import Position
 from bartack.store.session_store import SessionStore
-from bartack_server.answer_drafts import SESSION_PREFIX, follow_drafts
 
 __all__ = ["LiveHub"]
 
@@ -25,10 +23,8 @@ _RING = 512  # events; an answer writes about seven a second
 class LiveHub:
     """The live sessions of one store."""
 
-    def __init__(self, store: SessionStore, drafts: Path | None = None) -> None:
-        """`drafts` is where gateways on this machine keep their answers in progress."""
+    def __init__(self, store: SessionStore) -> None:
         self._store = store
-        self._drafts = drafts
         self._rings: dict[str, _Ring] = {}
 
     async def follow(self, session_id: str, position: str = "") -> AsyncGenerator[Sequence[LiveEvent], None]:
@@ -42,7 +38,7 @@ class LiveHub:
             cursor = ring.after(position)
             while not ring.ended:
                 if cursor is None:
-                    async with aclosing(self._events(session_id, position)) as events:  # type: ignore[type-var]
+                    async with aclosing(self._store.follow_live(session_id, position)) as events:  # type: ignore[type-var]
                         async for event in events:
                             yield (event,)
                             position = event.position
@@ -65,18 +61,15 @@ class LiveHub:
         finally:
             self._leave(session_id, ring)
 
-    def _events(self, session_id: str, position: str) -> AsyncIterator[LiveEvent]:
-        if self._drafts is None or not session_id.startswith(SESSION_PREFIX):
-            return self._store.follow_live(session_id, position)
-        return follow_drafts(self._store, self._drafts, session_id, position)
-
     async def _entered(self, session_id: str) -> "_Ring":
         ring = self._rings.get(session_id)
         if ring is None or ring.ended:
             tail = await self._store.tail_of(session_id)
             ring = self._rings.get(session_id)  # another viewer may have created it meanwhile
             if ring is None or ring.ended:
-                ring = self._rings[session_id] = _Ring(self._events(session_id, str(tail.seq)), str(tail.seq))
+                ring = self._rings[session_id] = _Ring(
+                    self._store.follow_live(session_id, str(tail.seq)), str(tail.seq)
+                )
         ring.viewers += 1
         return ring
 

@@ -513,7 +513,7 @@ class _OpenCode:
         sign = re.escape(token.markup[0])
         self._end = re.compile(rf" {{0,3}}{sign}{{{len(token.markup)},}}[ \t]*")
         self._start_of_end = re.compile(rf" {{0,3}}{sign}*[ \t]*")
-        self._pieces: list[str] = []  # of the code that the viewer has
+        self._pieces: list[str] = []  # the code that the viewer has
         self._line = ""  # the last line, as it was written so far
         self._shown = 0  # how much of it the viewer has
 

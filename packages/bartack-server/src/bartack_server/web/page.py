@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from bartack.display.branch_reader import BranchReader, turn_start
 from bartack.display.changes import (
     CallAsked,
     CallDecided,
@@ -33,6 +32,7 @@ from bartack.display.changes import (
     TextStarted,
 )
 from bartack.display.question_text import question_text
+from bartack.display.run_reader import BranchReader, turn_start
 from bartack.events import LiveEntry, LiveEvent
 from bartack.nouns.entries import (
     ApprovalDecided,

@@ -17,7 +17,7 @@ from bartack.nouns.errors import SessionInUse
 from bartack.nouns.ids import derived_id
 from bartack.queues import Job, RunQueue, submit
 from bartack.queues.run_queue import job_of
-from bartack.queues.submit import continued
+from bartack.queues.submit import continuation_of
 from bartack.session.run_state import RunState
 from bartack.store.requests import load_state, switch_model
 from bartack.store.session_store import SessionStore
@@ -87,7 +87,7 @@ class QueuedRuns(ServerRuns):
         queued_at = self._store.environment.now()
         job_id = derived_id(tail.entry_id, "resumed")
         first_job = Job(id=job_id, session_id=session_id, agent=agent, queued_at=queued_at, queue=self._queue.name)
-        job = first_job if last is None else continued(last, job_id, queued_at)
+        job = first_job if last is None else continuation_of(last, job_id, queued_at)
         await self._queue.enqueue(replace(job, engine=self._queue.engine))
         return True
 

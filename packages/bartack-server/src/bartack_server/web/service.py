@@ -17,6 +17,7 @@ from bartack.app.modes import Mode
 from bartack.app.sessions import DIRECTORY, header_of
 from bartack.events import LiveEvent
 from bartack.models.prices import ModelInfo
+from bartack.nouns.deltas import Start
 from bartack.nouns.entries import SessionHeader, StreamFailed
 from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import Message, Meta, ModelRef
@@ -24,14 +25,12 @@ from bartack.queues import Job, RunQueue, StoreQueue
 from bartack.session.run_state import RunState
 from bartack.session.title import title_from
 from bartack.store import open_store
-from bartack.store.address import StoreAddress
 from bartack.store.append import check_id
 from bartack.store.foreign import adopt as adopt_session
 from bartack.store.foreign import check_adopted
 from bartack.store.requests import load_state
 from bartack.store.session_store import RESERVED, SessionStore, Tail, new_session
 from bartack.tools import LocalRuntime
-from bartack_server.answer_drafts import answered_sessions, drafts_folder
 from bartack_server.web.access import User
 from bartack_server.web.hub import LiveHub
 from bartack_server.web.queued_runs import QueuedRuns
@@ -75,18 +74,15 @@ class SessionService:
         models: Sequence[str] = (),
         drain_s: float = 20.0,
         queue: Callable[[SessionStore], RunQueue] | None = None,
-        drafts: Path | None = None,
     ) -> None:
         """`models` are those that users may choose besides the agents' own. `queue` returns the queue that runs are
-        handed to. `drafts` is where gateways on this machine keep their answers in progress; with the address of a
-        store, it follows from that.
+        handed to.
         """
         self._given = agents
         self._store_at = store
         self._models = models
         self.drain_s = drain_s
         self._new_queue = queue
-        self._drafts = drafts
         self.closing = asyncio.Event()  # the server is about to stop
         self._store: SessionStore | None = None
         self._opening = asyncio.Lock()
@@ -119,9 +115,7 @@ class SessionService:
             self.queue: RunQueue = (self._new_queue or StoreQueue)(store)
             if self._new_queue is not None:
                 self.runs = QueuedRuns(self.agents, store, self.queue)
-            if self._drafts is None and (address is None or isinstance(address, str | Path)):
-                self._drafts = drafts_folder(StoreAddress.parse(address))
-            self.hub = LiveHub(store, self._drafts)
+            self.hub = LiveHub(store)
             self._store = store
             self._owns_store = store is not address
             self._resuming = asyncio.create_task(self.runs.keep_resuming())
@@ -328,9 +322,13 @@ class SessionService:
                     pass
         return None
 
-    def answered_sessions(self) -> Mapping[str, str]:
-        """The sessions in which gateways on this machine are answering, with the model that answers."""
-        return {} if self._drafts is None else answered_sessions(self._drafts)
+    async def answering(self, session_id: str, header: SessionHeader) -> str | None:
+        """The model whose answer through a gateway is arriving in this session."""
+        if gateway_key_in(header) is None or await self.store.lease_of(session_id) is None:
+            return None
+        batches = await self.store.read_journal(session_id)
+        first = batches[0].deltas[0].delta if batches else None
+        return first.model_id if isinstance(first, Start) else None
 
     async def _overview(self, session_id: str, tail: str | None) -> Overview:
         """Computed once for each last entry, which is `tail` if that is known."""

@@ -18,10 +18,11 @@ If the process dies instead, the journal stays. The next one to continue the run
 
 import asyncio
 from contextlib import suppress
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from bartack.agent.run_log import RunLog, start
+from bartack.agent.run_log import start
 from bartack.nouns.deltas import Failed, MessageDelta
 from bartack.nouns.entries import Fact, MessageDeltaBatch, StreamFailed
 from bartack.nouns.errors import ErrorCode, StoreError
@@ -34,10 +35,17 @@ __all__ = ["INTERRUPTED", "Journal", "interrupted_answer"]
 INTERRUPTED = Failed(ErrorCode.STREAM_TRUNCATED, "The process ended while the answer was arriving.")
 
 
+class JournalLog(Protocol):
+    """Writes to the journal of a session whose lease it has."""
+
+    async def write_journal(self, batch: MessageDeltaBatch) -> None: ...
+    async def clear_journal(self) -> None: ...
+
+
 class Journal:
     """The journal of the answers of one run, one after the other."""
 
-    def __init__(self, log: RunLog, interval_ms: int) -> None:
+    def __init__(self, log: JournalLog, interval_ms: int) -> None:
         self._log = log
         self._interval_s = interval_ms / 1000
         self._generation = 0
@@ -47,9 +55,9 @@ class Journal:
         self._writing: asyncio.Task[None] | None = None
         self._clearing: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def begin(self, generation: int) -> None:
         """The deltas that follow belong to a new attempt at an answer."""
-        self._generation, self._number = self._log.session.tail.seq, 0
+        self._generation, self._number = generation, 0
 
     def add(self, delta: MessageDelta) -> None:
         """Write this delta, soon."""

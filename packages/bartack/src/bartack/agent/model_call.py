@@ -96,7 +96,7 @@ class ModelCall:
         channel, consume = self._context.channel, self._assembler.consume
         index, attempt = self._context.state.call_index, self._context.state.failed_attempts + 1
         if journal is not None:
-            journal.begin()
+            journal.begin(self._context.log.session.tail.seq)
         is_reported = True
         async with aclosing(stream):
             async for delta in stream:

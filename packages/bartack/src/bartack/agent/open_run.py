@@ -32,7 +32,7 @@ from bartack.agent.run_log import RunLog, retried
 from bartack.agent.session_view import SessionView, SessionViews
 from bartack.agent.settings import AgentSettings
 from bartack.agent.tool_calls import closing_facts, end_inner_runs, with_results
-from bartack.agent.tracing import RunStart, RunTracer, SpanRef, Telemetry, Untraced, current_trace
+from bartack.agent.tracing import RunStart, RunTracer, SpanRef, TelemetrySink, Untraced, current_trace
 from bartack.events import RunResult
 from bartack.models.model import Model
 from bartack.nouns.config import LoopConfig
@@ -206,7 +206,7 @@ class _Opening(NamedTuple):
     switch: ModelSwitch | None
     trace_id: str | None
     tracer: RunTracer
-    telemetry: Telemetry | None
+    telemetry: TelemetrySink | None
     has_journal: bool  # an interrupted answer has left one
     is_resumed: bool
     entries: tuple[Entry, ...]
@@ -328,7 +328,7 @@ def _trace_id(settings: AgentSettings, earlier: str | None) -> str | None:
     return trace_id
 
 
-def _telemetry(settings: AgentSettings) -> Telemetry | None:
+def _telemetry(settings: AgentSettings) -> TelemetrySink | None:
     """That of the agent, or else of the run that this one is part of."""
     outer = current_run.get()
     return settings.telemetry or (None if outer is None else outer.telemetry)

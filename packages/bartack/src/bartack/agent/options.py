@@ -14,7 +14,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, Type
 
 from bartack.agent.hooks import Hooks
 from bartack.agent.settings import Instructions, RetryPolicy, Summarise
-from bartack.agent.tracing import Telemetry
+from bartack.agent.tracing import TelemetrySink
 from bartack.environment import Environment
 from bartack.events import Output
 from bartack.models.model import Model
@@ -162,7 +162,7 @@ class AgentOptions(TypedDict, Generic[Deps, Output], total=False):
     """How long a session stays locked if this process dies."""
     max_repeats: Annotated[int | None, Option(5, _positive(int), "a positive number")]
     """How often in a row a model may make the same calls with the same results; None for any number."""
-    telemetry: Annotated[Telemetry | None, Option(None, _object("start_run"), "a bartack.telemetry.Telemetry")]
+    telemetry: Annotated[TelemetrySink | None, Option(None, _object("start_run"), "a bartack.telemetry.Telemetry")]
     """Receives spans and metrics. An agent without one that runs as a tool uses that of the calling agent."""
 
 

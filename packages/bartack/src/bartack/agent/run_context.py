@@ -17,7 +17,7 @@ from bartack.agent.run_log import RunLog
 from bartack.agent.session_view import SessionView
 from bartack.agent.settings import AgentSettings, PromptContext
 from bartack.agent.tool_search import declared_tools
-from bartack.agent.tracing import RunTracer, Telemetry, Untraced
+from bartack.agent.tracing import RunTracer, TelemetrySink, Untraced
 from bartack.events import REFUSED_BY, RunResult, StatusChanged
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
@@ -176,7 +176,7 @@ class RunContext:
     fallbacks: list[Model]  # the models that have not been tried yet
     trace_id: str | None = None
     tracer: RunTracer = field(default_factory=Untraced)
-    telemetry: Telemetry | None = None  # also for the runs of its tools
+    telemetry: TelemetrySink | None = None  # also for the runs of its tools
     switch: ModelSwitch | None = None
     status: AgentStatus = AgentStatus.IDLE
 

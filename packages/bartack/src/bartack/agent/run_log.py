@@ -176,7 +176,7 @@ class RunLog:
 
     async def _append(self, append: _Append) -> tuple[Entry, ...]:
         async with self._lock:
-            if not append.is_done:  # by a task that held the lock before
+            if not append.is_done:  # a task that held the lock before may have done it
                 group = self._next_group(append)
                 async with self._following_paused():
                     with self._tracer.append([fact for member in group for fact in member.facts]):

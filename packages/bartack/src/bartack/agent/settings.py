@@ -26,7 +26,7 @@ from bartack.agent.hooks import HookChain, Hooks
 from bartack.agent.observer import Observer
 from bartack.agent.output import OutputReader
 from bartack.agent.resources import Connections
-from bartack.agent.tracing import Telemetry
+from bartack.agent.tracing import TelemetrySink
 from bartack.environment import Environment
 from bartack.models.model import Model
 from bartack.models.prices import ModelInfo
@@ -71,7 +71,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     max_ms: int = 30_000
     jitter: float = 0.5  # the largest share of a delay that is taken off at random
     max_retry_after_ms: int = 120_000  # a call whose provider requests a longer delay is not retried
-    codes: frozenset[ErrorCode] | None = None  # which errors to retry; None: those marked as retryable
+    codes: frozenset[ErrorCode] | None = None  # the errors to retry; None: those marked as retryable
 
     def __post_init__(self) -> None:
         problems = [*wrong_types(self)]
@@ -117,7 +117,7 @@ class AgentSettings:
     lease_s: float
     max_repeats: int | None
     observer: Observer
-    telemetry: Telemetry | None
+    telemetry: TelemetrySink | None
     connections: Connections
     tool_search: bool = False
     output_mode: Literal["native", "tool", "prompt"] | None = None

@@ -8,7 +8,7 @@ one if its agent is configured with ``ObservabilityConfig(trace=True)``. The id 
 metadata of each answer, and is sent to the provider in a header (see `bartack.models.provider`).
 
 What happens inside a run is reported to its `RunTracer`, which `bartack.telemetry` implements with spans. It comes from
-the `Telemetry` of the agent, or of the agent whose tool started this run; without one, nothing is traced.
+the `TelemetrySink` of the agent, or of the agent whose tool started this run; without one, nothing is traced.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ __all__ = [
     "RunStart",
     "RunTracer",
     "SpanRef",
-    "Telemetry",
+    "TelemetrySink",
     "Untraced",
     "current_trace",
     "in_trace",
@@ -135,14 +135,14 @@ class RunTracer(tracer.ToolTracer, Protocol):
         """The session could not be claimed, so there is no run."""
 
 
-class Telemetry(Protocol):
+class TelemetrySink(Protocol):
     """Where the spans and metrics of an agent's runs go."""
 
     def start_run(self, start: RunStart) -> RunTracer:
         """The tracer of a new run."""
 
 
-class Untraced(tracer.Untraced):
+class Untraced(tracer.UntracedTools):
     """A tracer that does nothing, and its own spans."""
 
     span: SpanRef | None = None

@@ -12,7 +12,7 @@ import msgspec
 from bartack.agent import Agent, Hooks
 from bartack.agent.output import OutputType
 from bartack.agent.settings import PromptContext, RetryPolicy
-from bartack.agent.tracing import Telemetry
+from bartack.agent.tracing import TelemetrySink
 from bartack.app.coding_prompt import coding_prompt
 from bartack.app.demo_tools import demo_tools
 from bartack.app.errors import with_hint
@@ -128,7 +128,7 @@ def new_agent(
     *,
     approver: Approver | None,
     approval: ApprovalPolicy | None = None,
-    telemetry: Telemetry | None = None,
+    telemetry: TelemetrySink | None = None,
     runtime: Runtime | None = None,
     output: SchemaOutput | None = None,
     instructions: Callable[[PromptContext[Any]], str] | None = None,

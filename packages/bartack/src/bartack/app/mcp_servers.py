@@ -16,7 +16,7 @@ from bartack.app.settings import config_path
 from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.tools.mcp import HttpServer, McpServer, ServerConfig, load_servers, mcp
 from bartack.tools.mcp.config import as_json, clean_name, parse_server, read_json, with_settings
-from bartack.tools.mcp.saved_files import changed_file
+from bartack.tools.mcp.saved_files import change_file
 from bartack.tools.toolset import origin_of
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}")
@@ -121,14 +121,14 @@ def add_server(name: str, config: ServerConfig) -> None:
         raise _server_error(f"Invalid name {name!r}.", "Use letters, digits, _ and -.")
     if name in _raw_servers():
         raise _server_error(f"There is already an MCP server {name!r}.", f"'bartack mcp remove {name}' removes it.")
-    changed_file(servers_path(), lambda file: file.setdefault("mcpServers", {}).update({name: as_json(config)}))
+    change_file(servers_path(), lambda file: file.setdefault("mcpServers", {}).update({name: as_json(config)}))
 
 
 def remove_server(name: str) -> None:
     """Delete a server from the user's file; `BartackError` if it is not there."""
     if name not in _raw_servers():
         named_server(name)
-    changed_file(servers_path(), lambda file: file["mcpServers"].pop(name, None))
+    change_file(servers_path(), lambda file: file["mcpServers"].pop(name, None))
 
 
 def _raw_servers() -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="She
 # -- answers to the scripts
 
 
-class Typed(NamedTuple):
+class TypedLine(NamedTuple):
     """The line up to the cursor: the words before, the one under it, and how many of its characters the shell keeps."""
 
     before: list[str]
@@ -67,7 +67,7 @@ class Candidates(NamedTuple):
 
 def complete(shell: str, words: Sequence[str]) -> int:
     """Answer a completion script. `words` are the arguments up to the one under the cursor."""
-    typed = _typed_in_bash(words) if shell == "bash" else Typed(list(words[:-1]), "".join(words[-1:]))
+    typed = _join_bash_words(words) if shell == "bash" else TypedLine(list(words[:-1]), "".join(words[-1:]))
     quote = _QUOTES.get(shell)
     if quote is None:
         return 1
@@ -103,7 +103,7 @@ def _names_file(parameter: Parameter) -> bool:
 _BREAKS = frozenset(":=")  # bash splits words at these, unless COMP_WORDBREAKS was changed
 
 
-def _typed_in_bash(words: Sequence[str]) -> Typed:
+def _join_bash_words(words: Sequence[str]) -> TypedLine:
     """The words that bash split, joined again and without quotes. It replaces only the last piece."""
     joined: list[str] = []
     glued = False  # whether the next word continues this one
@@ -117,7 +117,7 @@ def _typed_in_bash(words: Sequence[str]) -> Typed:
     piece = "".join(words[-1:])
     last = "" if glued else _unquote(piece)
     word = _unquote("".join(joined[-1:]))
-    return Typed(list(map(_unquote, joined[:-1])), word, len(word) - len(last), piece.startswith(("'", '"')))
+    return TypedLine(list(map(_unquote, joined[:-1])), word, len(word) - len(last), piece.startswith(("'", '"')))
 
 
 def _unquote(word: str) -> str:

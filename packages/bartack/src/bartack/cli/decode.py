@@ -16,7 +16,7 @@ from bartack.nouns.deltas import Done, Failed, MessageDelta
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError
 from bartack.nouns.wire import dump
 from bartack.stream.assembler import MessageAssembler
-from bartack.stream.stamping import DeltaStamper
+from bartack.stream.contract import DeltaStamper
 
 app = new_app("Decode recorded provider streams.")
 
@@ -51,7 +51,7 @@ def decode(
     all_done = True
     for path in paths:
         try:
-            stamped = _stamped(path, format, provider, None if framing == "auto" else framing)
+            stamped = _decode_file(path, format, provider, None if framing == "auto" else framing)
         except (BartackError, OSError) as error:
             stamped = []
             failure = _failure(error)
@@ -63,7 +63,9 @@ def decode(
     raise typer.Exit(0 if all_done else 1)
 
 
-def _stamped(path: Path, format: str | None, provider: str | None, framing: FramingName | None) -> list[MessageDelta]:
+def _decode_file(
+    path: Path, format: str | None, provider: str | None, framing: FramingName | None
+) -> list[MessageDelta]:
     is_stdin = str(path) == "-"
     body = sys.stdin.buffer.read() if is_stdin else path.read_bytes()
     # The time of the file, so that the same file always gives the same output.

@@ -115,7 +115,7 @@ def check(
 
             auth = LoopbackSignIn(_show_page)
         server = mcp(config, name=name, auth=auth)
-    status = run_async(_tested(server))
+    status = run_async(_connect(server))
     if as_json:
         print_json(_as_json(status))
     else:
@@ -145,7 +145,7 @@ def _show_page(url: str) -> None:
     webbrowser.open(url)
 
 
-async def _tested(server: McpServer) -> ServerStatus:
+async def _connect(server: McpServer) -> ServerStatus:
     try:
         await server.open()
         return server.status

@@ -47,7 +47,7 @@ def pull_model(name: NameArgument = DEFAULT_WEIGHTS, as_json: JsonOption = False
 
     NAME is a name from 'bartack models list', or hf:OWNER/REPOSITORY/FILE.gguf for any file on Hugging Face.
     """
-    model = _named(name)
+    model = _find_model(name)
     was_downloaded = model.is_downloaded
     path = download(model)
     if as_json:
@@ -80,7 +80,7 @@ def list_models(as_json: JsonOption = False) -> None:
 @app.command(name="remove", no_args_is_help=True)
 def remove_model(name: NameArgument, as_json: JsonOption = False) -> None:
     """Delete a downloaded model, including partial downloads."""
-    model = _named(name)
+    model = _find_model(name)
     freed = remove(model)
     if as_json:
         print_json({"removed": model.name, "freed": freed})
@@ -108,7 +108,7 @@ def description(model: KnownModel) -> str:
     return f"{model.title}: {size}published by {model.publisher}, licence {model.licence}{digest}"
 
 
-def _named(name: str) -> KnownModel:
+def _find_model(name: str) -> KnownModel:
     with usage_errors(), _hints():
         return known_model(name)
 

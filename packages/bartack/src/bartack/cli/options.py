@@ -338,7 +338,7 @@ def export_for(flag: bool | None) -> "TelemetryExport | None":
 
 
 @contextmanager
-def exported(export: "TelemetryExport | None") -> Iterator[None]:
+def exporting(export: "TelemetryExport | None") -> Iterator[None]:
     """Deliver what is left when the block ends, and print a warning if that fails."""
     if export is None:
         yield

@@ -60,7 +60,7 @@ def show_by_windows(text: str) -> None:
     import typer  # noqa: PLC0415 - only a question needs it
 
     columns, rows = get_terminal_size()
-    lines = [piece for line in text.split("\n") for piece in _folded(line, columns)]
+    lines = [piece for line in text.split("\n") for piece in _fold_line(line, columns)]
     step = max(rows - 2, 1)  # a line for the note, and one for what is typed
     for start in range(0, len(lines), step):
         typer.echo("\n".join(lines[start : start + step]), err=True)
@@ -69,11 +69,11 @@ def show_by_windows(text: str) -> None:
             typer.prompt(note, default="", show_default=False, prompt_suffix=" ", err=True)
 
 
-def _folded(line: str, columns: int) -> list[str]:
+def _fold_line(line: str, columns: int) -> list[str]:
     """The line as the window will show it, with a mark where it continues: what the model wrote begins no line."""
     columns = columns if line.isascii() else columns // 2  # a sign may be two columns wide
     step = max(columns - len(_CONTINUED), 1)
-    return [line[:columns], *(_CONTINUED + line[at : at + step] for at in range(columns, len(line), step))]
+    return [line[:columns], *(_CONTINUED + line[start : start + step] for start in range(columns, len(line), step))]
 
 
 def print_table(header: Sequence[Column], rows: Iterable[Row]) -> None:

@@ -79,7 +79,7 @@ def approve(
 
     async def send(store: SessionStore, session: str) -> Entry:
         asked = _chosen(await requests.pending_approvals(store, session), call)
-        digest = question if question is not None or asked is None else _approved_digest(asked)
+        digest = question if question is not None or asked is None else _ask_for_approval(asked)
         return await _decide(store, session, call, replace(verdict, question_digest=digest))
 
     return send
@@ -201,7 +201,7 @@ def _chosen(questions: Sequence[ApprovalRequired], call: str | None) -> Approval
     return next((question for question in questions if call in (None, question.tool_call_id)), None)
 
 
-def _approved_digest(asked: ApprovalRequired) -> str:
+def _ask_for_approval(asked: ApprovalRequired) -> str:
     """The digest of the question, once the user has seen and approved it."""
     if not sys.stdin.isatty():
         raise typer.BadParameter(

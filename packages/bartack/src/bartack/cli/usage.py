@@ -63,9 +63,9 @@ def _rows(rows: Iterable[UsageRow], by: Grouping) -> Iterator[Row]:
         spend = row.spend
         counts = (row.sessions, spend.calls, spend.input_tokens, spend.cache_read_tokens, spend.output_tokens)
         name = home_path(row.name) if by == "project" else row.name
-        yield safe_line(name) or "unknown", *map(str, counts), format_cost(spend), _priced(row)
+        yield safe_line(name) or "unknown", *map(str, counts), format_cost(spend), _price_text(row)
 
 
-def _priced(row: UsageRow) -> str:
+def _price_text(row: UsageRow) -> str:
     is_unknown = row.unpriced == row.spend.calls
     return "unknown" if is_unknown else f"${row.priced_usd:.4f}{'+' if row.unpriced else ''}"

@@ -2,11 +2,18 @@
 
 It reads the events of `Agent.stream`, those of `SessionStore.follow_live` from any process, or stored entries alone, in
 any mixture. However much of an answer arrived as deltas, the display ends up with the stored answer.
+
+`RunReader` stops at the end of its run. A branch may have any number of runs, and in imported sessions none:
+`BranchReader` shows every answer in it, also those of the history that a run began with.
+
+Deltas that arrive together are joined first: the pieces of one text become one, so that each is encoded and sent once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Literal
+
+from msgspec.structs import replace
 
 from bartack.display.changes import (
     AttemptFailed,
@@ -28,7 +35,6 @@ from bartack.display.changes import (
     Subagent,
     SubagentChanged,
 )
-from bartack.display.joined_deltas import joined
 from bartack.display.shown_step import ShownCall, ShownKeys, ShownStep
 from bartack.events import (
     DeltaReceived,
@@ -43,7 +49,7 @@ from bartack.events import (
     RunResult,
     SubagentEvent,
 )
-from bartack.nouns.deltas import Failed, MessageDelta, Start
+from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start, TextDelta, ThinkingDelta, ToolCallArgs
 from bartack.nouns.entries import (
     ApprovalDecided,
     ApprovalRequired,
@@ -63,7 +69,7 @@ from bartack.nouns.parts import Text, ToolCall
 from bartack.nouns.tables import AgentStatus
 from bartack.session.run_state import AGENT, SESSION, WAITING, nested_id
 
-__all__ = ["RunReader", "is_answer", "is_requested", "is_written", "last_run"]
+__all__ = ["BranchReader", "RunReader", "is_answer", "is_requested", "is_written", "joined", "last_run", "turn_start"]
 
 OWN_NOTES = "bartack."  # what the names of Bartack's own notes begin with; they are not for clients
 _CallFact = ToolStarted | ToolProgress | ApprovalRequired | ApprovalDecided | ResultPosted
@@ -420,3 +426,81 @@ class RunReader:
         if step.can_become(failed.parts, is_final=False):
             calls = [part.tool_call_id for part in failed.parts if isinstance(part, ToolCall) and part.result is None]
             yield from step.become(failed.parts, bad_args={}, open_calls=calls, is_final=False)
+
+
+# -- branches
+
+
+def turn_start(branch: Sequence[Entry], end: int) -> int:
+    """The index to read from, so that all calls are known that the entry at `end` may be about: where the run before it
+    ended, or a person wrote a message outside of any run."""
+    for index in range(end - 1, -1, -1):
+        entry = branch[index]
+        if isinstance(entry.fact, RunEnded):
+            return index + 1
+        if isinstance(entry.fact, Message) and entry.fact.role == "user" and entry.run_id is None:
+            return index
+    return 0
+
+
+class BranchReader:
+    """Reads one branch, from any entry on."""
+
+    def __init__(self) -> None:
+        self._reader = RunReader()
+
+    def read(self, event: LiveEvent) -> Iterator[Change]:
+        """The changes that an event brings about."""
+        if not isinstance(event, LiveEntry):
+            yield from self._reader.read(event)
+            return
+        entry = event.entry
+        if isinstance(entry.fact, RunStarted) and entry.run_id != self._reader.run_id:
+            self._reader.next_run()
+        if isinstance(entry.fact, Message):  # without its run, so that the reader does not take it for mere history
+            entry = replace(entry, run_id=None)
+        yield from self._reader.read(LiveEntry(event.position, entry))
+        if isinstance(entry.fact, RunEnded):
+            self._reader.next_run()
+
+    def find_id(self, key: str) -> str:
+        """The id of a call that has no result."""
+        return self._reader.call_ids[key]
+
+
+# -- deltas that arrive together
+
+
+def joined(deltas: Iterable[MessageDelta]) -> Iterator[MessageDelta]:
+    """The deltas, with pieces that extend the same text or the same arguments as one.
+
+    It has the seq of the last piece, and the time of the first.
+    """
+    pieces: list[MessageDelta] = []
+    for delta in deltas:
+        if pieces and not _extends(delta.delta, pieces[-1].delta):
+            yield _as_one(pieces)
+            pieces = []
+        pieces.append(delta)
+    if pieces:
+        yield _as_one(pieces)
+
+
+def _extends(delta: Delta, last: Delta) -> bool:
+    """Whether a delta adds text to what the last one belongs to, and nothing else."""
+    match delta:
+        case TextDelta() | ThinkingDelta():
+            return type(delta) is type(last) and not delta.new_part and delta.continuation is None
+        case ToolCallArgs():
+            return type(last) is ToolCallArgs and last.tool_call_id == delta.tool_call_id
+        case _:
+            return False
+
+
+def _as_one(pieces: list[MessageDelta]) -> MessageDelta:
+    first, delta = pieces[0], pieces[0].delta
+    if len(pieces) == 1:
+        return first
+    name = "args_text_delta" if isinstance(delta, ToolCallArgs) else "text_delta"
+    text = "".join([getattr(piece.delta, name) for piece in pieces])
+    return replace(first, seq=pieces[-1].seq, delta=replace(delta, **{name: text}))

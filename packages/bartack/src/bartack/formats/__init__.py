@@ -8,6 +8,7 @@ provider. A format is imported when it is first used.
 """
 
 from importlib import import_module
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -94,9 +95,24 @@ def read_request(
     """
     body = body if is_parsed else plain(body)
     request = format_named(format).read_request(body, provider=provider or format, model_id=model_id)
-    tools = tuple(map(_without_objects, request.tools))
+    tools = tuple(_without_objects(spec) for spec in request.tools if not _is_plain(spec))
     load(ModelRequest, dump(replace(request, tools=tools)))  # refuses a value that has not the type of its field
     return request
+
+
+def _is_plain(spec: ToolSpec) -> bool:
+    """Whether a tool has a name, texts and objects only: those of a program are most of its request."""
+    return (
+        type(spec.name) is str
+        and type(spec.parameter_schema) is dict
+        and type(spec.description) in (str, NoneType)
+        and type(spec.extra) in (dict, NoneType)
+        and type(spec.strict) in (bool, NoneType)
+        and type(spec.defer_loading) in (bool, NoneType)
+        and spec.native is None
+        and spec.hosted is None
+        and not spec.input_examples
+    )
 
 
 def _without_objects(spec: ToolSpec) -> ToolSpec:

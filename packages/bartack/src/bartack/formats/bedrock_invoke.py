@@ -276,7 +276,7 @@ def _decoder_for(payload: bytes) -> type[Decoder] | None:
     try:
         names = msgspec.json.decode(payload, type=dict[str, msgspec.Raw]).keys()
     except UNREADABLE:
-        return TextCompletions  # which reports the chunk as malformed
+        return TextCompletions  # it reports the chunk as malformed
     if all(name.startswith("amazon-bedrock-") for name in names):
         return None
     if names & _CONVERSE_EVENTS:

@@ -29,6 +29,7 @@ from bartack.formats.body_values import (
     Json,
     bytes_at,
     items_at,
+    message_at,
     object_at,
     object_of,
     objects_at,
@@ -52,6 +53,7 @@ from bartack.formats.settings import (
     effort_of,
     labelled,
     note_settings,
+    note_unsupported,
     own_extra,
     take_settings,
     with_extra,
@@ -107,8 +109,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     if config.tool_choice not in (None, "auto", "none"):
         losses.add("config.toolChoice", "required tool call", "Ollama has no tool choice")
     note_settings(config, losses)
-    if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Ollama")
+    note_unsupported(config, losses, "Ollama", "parallel_tool_calls")
     return with_extra(body, own_extra(request, _NAME, losses))
 
 
@@ -252,10 +253,7 @@ class _Reader:
             parts.append(Text(text))
         if role == "tool":
             return Message("tool", (self._result(message, [*parts, *images], path),))
-        try:
-            return Message(role, (*parts, *images, *calls))
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
+        return message_at(role, (*parts, *images, *calls), path)
 
     def _call(self, value: Any, path: str) -> ToolCall:
         call = object_at(value, path)

@@ -48,6 +48,7 @@ __all__ = [
     "exact_fields",
     "labelled",
     "note_settings",
+    "note_unsupported",
     "own_extra",
     "own_fields",
     "refuse_several_answers",
@@ -111,6 +112,22 @@ def note_settings(config: ModelConfig, losses: Losses, *supported: str) -> None:
     for name, (where, value) in settings.items():
         if value is not None and name not in supported:
             losses.add(where, f"{name} {value!r}", "not supported by the provider")
+
+
+_UNSUPPORTED = {  # settings that some APIs lack
+    "seed": ("config.seed", "seed"),
+    "stop_sequences": ("config.stopSequences", "stop sequences"),
+    "parallel_tool_calls": ("config.parallelToolCalls", "one call at a time"),
+}
+
+
+def note_unsupported(config: ModelConfig, losses: Losses, api: str, *settings: str) -> None:
+    """Add these settings to `losses`, as far as they ask for something that the API cannot do."""
+    for name in settings:
+        where, what = _UNSUPPORTED[name]
+        value = getattr(config, name)
+        if value is not None and value != () and not (name == "parallel_tool_calls" and value):
+            losses.add(where, what, f"not supported by {api}")
 
 
 def breakpoint_for(cache: CacheConfig, losses: Losses) -> Json:

@@ -14,6 +14,7 @@ it has one. Other tools of a provider have no equal elsewhere.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from bartack.formats.body_values import Json, beyond, object_at, optional_text_at, text_at
@@ -32,7 +33,6 @@ __all__ = [
     "function_tools",
     "hosted_row",
     "is_sendable_call",
-    "location_fields",
     "note_tool_options",
     "parameters_of",
     "read_function",
@@ -59,18 +59,18 @@ def note_tool_options(spec: ToolSpec, where: str, losses: Losses, *, defers: boo
 
 
 def read_spec(
-    function: Mapping[str, Any], format: str, path: str, schema: str, *handled: str, strict: bool | None = None
+    function: Mapping[str, Any], format: str, path: str, schema: Any, *handled: str, strict: bool | None = None
 ) -> ToolSpec:
-    """The tool for a function that has its parameters in the field `schema`; fields not `handled` stay with it.
+    """The tool for a function. The first name in `handled` is that of the schema; the fields not named stay with it.
 
-    Raises `PartValidationError` for anything else.
+    Raises `PartValidationError` for a name, schema or description of another type.
     """
     return ToolSpec(
         text_at(function.get("name"), f"{path}.name"),
-        object_at(function.get(schema) or {}, f"{path}.{schema}"),
+        object_at(schema, f"{path}.{handled[0]}"),
         description=optional_text_at(function.get("description"), f"{path}.description"),
         strict=strict,
-        extra=labelled(format, beyond(function, "name", "description", schema, *handled)),
+        extra=labelled(format, beyond(function, "name", "description", *handled)),
     )
 
 
@@ -92,7 +92,8 @@ def function_tools(specs: Iterable[ToolSpec], format: str, model_id: str, losses
 def read_function(tool: Json, format: str, path: str, *, strict: bool | None = None) -> ToolSpec:
     """A function as `function_tools` declares it. Raises `PartValidationError` for anything else."""
     function = object_at(tool.get("function"), f"{path}.function")
-    return read_spec(function, format, f"{path}.function", "parameters", strict=strict)
+    parameters = function.get("parameters") or {}
+    return read_spec(function, format, f"{path}.function", parameters, "parameters", strict=strict)
 
 
 def is_sendable_call(call: ToolCall, where: str, losses: Losses) -> bool:
@@ -122,12 +123,31 @@ class HostedRow(NamedTuple):
 
     write: Callable[[Any], Json]
     options: frozenset[str] = frozenset()
-    models: re.Pattern[str] | None = None  # which models have the tool; None: all, as far as is known
+    models: re.Pattern[str] | None = None  # the models that have the tool; None: all, as far as is known
 
 
-def hosted_row(write: Callable[[Any], Json], *options: str, models: str | None = None) -> HostedRow:
-    """A row whose declaration has these options, for the models whose ids begin like this."""
-    return HostedRow(write, frozenset(options), None if models is None else re.compile(models))
+def hosted_row(declaration: Json, *options: str, models: str | None = None, **fields: str) -> HostedRow:
+    """A row for the models whose ids begin like this.
+
+    The tool is declared as `declaration`, with these `options` under their own names and the `fields`, each with the
+    option that it has, added as far as they have a value. ``a__b`` is the field ``b`` of the object ``a``.
+    """
+    names = dict(zip(options, options, strict=True)) | fields
+
+    def write(tool: Any) -> Json:
+        declared = deepcopy(declaration)
+        for path, option in names.items():
+            *outer, name = path.split("__")
+            value = getattr(tool, option)
+            written = _location_fields(value) if isinstance(value, UserLocation) else value
+            if written not in (None, (), {}):
+                inner = declared
+                for step in outer:
+                    inner = inner.setdefault(step, {})
+                inner[name] = list(written) if isinstance(written, tuple) else written
+        return declared
+
+    return HostedRow(write, frozenset(names.values()), None if models is None else re.compile(models))
 
 
 class HostedRows:
@@ -232,10 +252,8 @@ def filled(**fields: Any) -> Json:
     }
 
 
-def location_fields(location: UserLocation | None) -> Json | None:
-    """A location as Anthropic and OpenAI write it."""
-    if location is None:
-        return None
+def _location_fields(location: UserLocation) -> Json:
+    """A location as all providers write it."""
     return filled(
         type="approximate",
         city=location.city,

@@ -46,7 +46,7 @@ class HeaderKey:
         self._key = key
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
-        return _signed(request, {self._name: f"{self._prefix}{self._key}"}, self._key)
+        return _add_headers(request, {self._name: f"{self._prefix}{self._key}"}, self._key)
 
 
 class AwsSignature:
@@ -84,7 +84,7 @@ class AwsSignature:
             )
         signed = AWSRequest(request.method, request.url, headers=dict(request.headers), data=request.body)
         SigV4Auth(keys, self._service, self._region).add_auth(signed)
-        return _signed(request, dict(signed.headers.items()), keys.access_key, keys.secret_key, keys.token or "")
+        return _add_headers(request, dict(signed.headers.items()), keys.access_key, keys.secret_key, keys.token or "")
 
 
 class GoogleToken:
@@ -96,7 +96,7 @@ class GoogleToken:
 
     async def sign(self, request: HttpRequest) -> HttpRequest:
         token = await asyncio.to_thread(self._token)
-        return _signed(request, {"Authorization": f"Bearer {token}"}, token)
+        return _add_headers(request, {"Authorization": f"Bearer {token}"}, token)
 
     def _token(self) -> str:
         try:
@@ -118,7 +118,7 @@ class GoogleToken:
         return str(self._found.token)
 
 
-class _Response(NamedTuple):
+class _TokenResponse(NamedTuple):
     """A response in the form that google-auth expects."""
 
     status: int
@@ -133,7 +133,7 @@ def _fetch(
     headers: Mapping[str, str] | None = None,
     timeout: float | None = None,
     **_: Any,
-) -> _Response:
+) -> _TokenResponse:
     """A transport for google-auth; those it ships with need another HTTP library."""
     from google.auth.exceptions import TransportError  # noqa: PLC0415 - an extra
 
@@ -142,15 +142,15 @@ def _fetch(
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)
     try:
         with urllib.request.urlopen(request, timeout=timeout or 30) as response:
-            return _Response(response.status, dict(response.headers), response.read())
+            return _TokenResponse(response.status, dict(response.headers), response.read())
     except urllib.error.HTTPError as error:
         with error:
-            return _Response(error.code, dict(error.headers), error.read())
+            return _TokenResponse(error.code, dict(error.headers), error.read())
     except OSError as error:
         raise TransportError(error) from error  # type: ignore[no-untyped-call]
 
 
-def _signed(request: HttpRequest, headers: Mapping[str, str], *secrets: str) -> HttpRequest:
+def _add_headers(request: HttpRequest, headers: Mapping[str, str], *secrets: str) -> HttpRequest:
     return replace(request, headers={**request.headers, **headers}, secrets=(*request.secrets, *filter(None, secrets)))
 
 

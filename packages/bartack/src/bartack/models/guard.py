@@ -20,13 +20,12 @@ from bartack.nouns.deltas import Delta, Failed, MessageDelta, Start
 from bartack.nouns.errors import BartackError, ErrorCode, StreamError, exception_text
 from bartack.nouns.requests import RequestMetadata
 from bartack.nouns.tables import AssemblyStatus
-from bartack.stream.contract import Contract, StreamLimits
-from bartack.stream.stamping import DeltaStamper
+from bartack.stream.contract import Contract, DeltaStamper, StreamLimits
 
 __all__ = ["GuardedStream", "guarded", "guarded_batches"]
 
 T = TypeVar("T")
-_Admitted = tuple[Sequence[MessageDelta], StreamError | None]  # what may pass, and the violation after it
+_Admission = tuple[Sequence[MessageDelta], StreamError | None]  # what may pass, and the violation after it
 
 
 class GuardedStream:
@@ -59,14 +58,14 @@ def guarded(
         return stream
     contract = Contract(run_id, limits)
 
-    def admitted(delta: MessageDelta, _: datetime, __: float) -> _Admitted:
+    def admit_one(delta: MessageDelta, _: datetime, __: float) -> _Admission:
         contract.admit(delta)
         return (delta,), None
 
     def stamper() -> DeltaStamper:
         return DeltaStamper(run_id, first_seq=contract.last_seq + 1)
 
-    return GuardedStream(_guard(stream, contract, admitted, stamper, environment or Environment()), run_id)
+    return GuardedStream(_guard(stream, contract, admit_one, stamper, environment or Environment()), run_id)
 
 
 def guarded_batches(
@@ -84,19 +83,19 @@ def guarded_batches(
     contract, stamper = Contract(run_id), DeltaStamper(run_id, metadata)
     admit, stamp = contract.admit_bare, stamper.stamp
 
-    def admitted(deltas: Sequence[Delta], requested_at: datetime, mark_s: float) -> _Admitted:
+    def admit_one(deltas: Sequence[Delta], requested_at: datetime, mark_s: float) -> _Admission:
         allowed, error = admit(deltas)
         raw = None if take_raw is None else take_raw()
         received_at = environment.later(requested_at, mark_s)
         return stamp(allowed, received_at, requested_at=requested_at, provider_raw=raw), error
 
-    return GuardedStream(_guard(batches, contract, admitted, lambda: stamper, environment), run_id)
+    return GuardedStream(_guard(batches, contract, admit_one, lambda: stamper, environment), run_id)
 
 
 async def _guard(
     source: AsyncIterator[T],
     contract: Contract,
-    admitted: Callable[[T, datetime, float], _Admitted],
+    admit_one: Callable[[T, datetime, float], _Admission],
     stamper: Callable[[], DeltaStamper],
     environment: Environment,
 ) -> AsyncIterator[MessageDelta]:
@@ -104,7 +103,7 @@ async def _guard(
     try:
         try:
             async for item in source:
-                deltas, violation = admitted(item, requested_at, mark_s)
+                deltas, violation = admit_one(item, requested_at, mark_s)
                 for delta in deltas:
                     yield delta
                 if violation is not None:

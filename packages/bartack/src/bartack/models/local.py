@@ -53,7 +53,7 @@ from bartack.nouns.deltas import Delta, Done, Failed, Start, TextDelta, ToolCall
 from bartack.nouns.errors import ConfigError, ErrorCode, ModelError
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["Engine", "EngineThread", "LlamaEngine", "LocalModel"]
+__all__ = ["Engine", "LocalModel"]
 
 # -- the engine
 #
@@ -367,7 +367,7 @@ class LocalModel(StreamingModel):
             max_system_tokens=_DEMO_SYSTEM_TOKENS if self._is_demo else None,
         )
         body = encode("openai-chat", replace(request, messages=messages, config=config, tools=())).body
-        answer = self._generated(body)
+        answer = self._generate(body)
         return _until_loop(answer) if self._is_demo and config.output_schema is None else answer
 
     async def _tool_call(self, request: ModelRequest, tool: ToolSpec) -> AsyncGenerator[Delta, None]:
@@ -385,7 +385,7 @@ class LocalModel(StreamingModel):
             max_tokens=request.config.max_tokens or _MAX_TOKENS,
             max_result_tokens=self._max_result_tokens,
         )
-        async with aclosing(self._generated(body)) as deltas:
+        async with aclosing(self._generate(body)) as deltas:
             async for delta in deltas:
                 match delta:
                     case TextDelta():
@@ -404,7 +404,7 @@ class LocalModel(StreamingModel):
         """The text of a short generation, and its usage."""
         word: list[str] = []
         used = _NO_USAGE
-        async with aclosing(self._generated(body)) as deltas:
+        async with aclosing(self._generate(body)) as deltas:
             async for delta in deltas:
                 match delta:
                     case TextDelta():
@@ -417,7 +417,7 @@ class LocalModel(StreamingModel):
                         pass
         return "".join(word).strip(), used
 
-    async def _generated(self, body: dict[str, Any]) -> AsyncGenerator[Delta, None]:
+    async def _generate(self, body: dict[str, Any]) -> AsyncGenerator[Delta, None]:
         """The deltas of one generation, without its `Start`."""
         reader = decoder(
             "openai-chat", framing="ndjson", provider=self.provider, model_id=self.config.model_id, local_id="local"

@@ -117,13 +117,13 @@ def direct_call(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Direc
         return None
     request = " ".join(messages[-1].text.split())
     by_name = {tool.name: tool for tool in tools if tool.is_function}
-    for name, arguments in _recognised(request):
+    for name, arguments in _recognise(request):
         if name in by_name:
             return DirectCall(by_name[name], arguments)
     return None
 
 
-def _recognised(request: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _recognise(request: str) -> Iterator[tuple[str, dict[str, Any]]]:
     asked = _QUESTION.fullmatch(request)
     expression = asked[1] if asked is not None else ""
     for pattern, replacement in _WORDS:
@@ -296,7 +296,7 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     """The request for the beginning of a call: the name of a tool or the word for plain talk, and a bracket."""
     talk = talk_word(route)
     otherwise = f" Say {talk} if it is only talk." if talk is not None else ""
-    listed = "\n".join(_described(tool) for tool in route.tools)
+    listed = "\n".join(_describe(tool) for tool in route.tools)
     turns = [_turn("system", f"You can use tools:\n{listed}\n\nSay which tool the message asks for.{otherwise}")]
     calls = [
         (request, _as_code(tool.name, arguments)) for tool in route.tools for request, arguments in _examples_of(tool)
@@ -307,7 +307,7 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
         if call is not None or talk is not None:
             turns += [_turn("user", request), _turn("assistant", call or f"{talk}()")]
     turns.append(_turn("user", _last_request(messages)))
-    words = _offered(route, _last_request(messages))
+    words = _router_words(route, _last_request(messages))
     return {
         **_request_body(turns, max_tokens=64),
         "grammar": f"root ::= {' | '.join(json.dumps(f'{word}(') for word in words)}",
@@ -315,7 +315,7 @@ def router_body(messages: Sequence[Message], route: Route) -> Json:
     }
 
 
-def _offered(route: Route, request: str) -> list[str]:
+def _router_words(route: Route, request: str) -> list[str]:
     """The words to choose from. A request that names a file is not plain talk, if all tools are for files. The prompt
     stays the same, so that it need not be read again."""
     names, talk = [tool.name for tool in route.tools], talk_word(route)
@@ -368,7 +368,7 @@ def arguments_body(messages: Sequence[Message], tool: ToolSpec, *, max_tokens: i
     schema = _with_names(bounded_schema(tool.parameter_schema), tool, _last_request(messages))
     names = ", ".join(schema.get("properties", {}))
     task = (
-        f"You call the tool {_described(tool)}\nIts arguments are {names}. Write them as JSON, taken from the message."
+        f"You call the tool {_describe(tool)}\nIts arguments are {names}. Write them as JSON, taken from the message."
     )
     turns = [_turn("system", task)]
     for request, arguments in _known_requests(tool):
@@ -438,7 +438,7 @@ def _turn(role: str, text: str) -> Json:
     return {"role": role, "content": text}
 
 
-def _described(tool: ToolSpec) -> str:
+def _describe(tool: ToolSpec) -> str:
     names = ", ".join((tool.parameter_schema or {}).get("properties", {}))
     return f"{tool.name}({names}): {tool.description or tool.name.replace('_', ' ')}"
 

@@ -71,7 +71,7 @@ class StreamingModel(Model, ABC):
     It holds the configuration, which is a value: `update_config` replaces it, and calls in progress keep theirs.
     """
 
-    provider = ""  # whose continuation data the answers contain
+    provider = ""  # the provider whose continuation data the answers contain
 
     def __init__(self, config: ModelConfig, environment: Environment | None = None) -> None:
         """Raises `PartValidationError` with the code `invalid_config` for an invalid configuration."""
@@ -190,8 +190,8 @@ _NAMES = {name.replace("_", ""): name for name in (*ModelConfig.__struct_fields_
 def _check_provider_setting(name: str, value: Any) -> None:
     """Refuse a name that is nearly one of ours, and settings whose effect on the answer would not be read."""
     # Names that differ in one letter of many. "top_k" is not a misspelled "top_p", which are alike by 0.75.
-    found = None if name in _SIMILAR else nearest_name(name.replace("_", "").lower(), _NAMES, cutoff=0.85)
-    nearest = None if found is None else _NAMES[found]
+    similar = None if name in _SIMILAR else nearest_name(name.replace("_", "").lower(), _NAMES, cutoff=0.85)
+    nearest = None if similar is None else _NAMES[similar]
     if nearest is not None:
         problem = f"Unknown model setting {name!r}. Did you mean {nearest!r}?"
     elif name in _SEVERAL_ANSWERS and value not in (None, 1):

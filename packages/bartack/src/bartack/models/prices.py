@@ -48,7 +48,7 @@ class ModelInfo(_Known, frozen=True):
 
 def model_info(provider: str, model_id: str, *, prices: str | None = None) -> ModelInfo:
     """What is known about a model; `prices` is the provider's name in genai-prices, if it has one."""
-    calculation = _calculated(prices, model_id, {"input_tokens": 0})
+    calculation = _calculate(prices, model_id, {"input_tokens": 0})
     if calculation is None:
         return ModelInfo(provider, model_id)
     row = calculation.model_price
@@ -72,7 +72,7 @@ def cost_of(usage: Usage, model_id: str, *, prices: str | None) -> float | None:
     Cache reads and writes have their own prices. Reasoning is priced as output, unless the model has a price for it.
     """
     counts = {theirs: getattr(usage, ours) for ours, theirs in PRICED.items()}
-    calculation = _calculated(prices, model_id, {name: count for name, count in counts.items() if count is not None})
+    calculation = _calculate(prices, model_id, {name: count for name, count in counts.items() if count is not None})
     return None if calculation is None else float(calculation.total_price)
 
 
@@ -101,7 +101,7 @@ def _library() -> Any:
     return genai_prices
 
 
-def _calculated(provider: str | None, model_id: str, counts: dict[str, int]) -> Any:
+def _calculate(provider: str | None, model_id: str, counts: dict[str, int]) -> Any:
     if provider is None or (library := _library()) is None:
         return None
     try:

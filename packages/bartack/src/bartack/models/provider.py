@@ -49,7 +49,7 @@ from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["CallLimit", "ChunkObserver", "ErrorMapper", "PreparedCall", "ProviderModel", "trace_headers"]
+__all__ = ["CallLimit", "ChunkObserver", "ErrorMapper", "PreparedCall", "ProviderModel"]
 
 # -- how many calls may be in progress at once
 #
@@ -129,7 +129,7 @@ class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
     is_streamed: bool = True  # else the response is one JSON object
 
 
-class _Endpoint(NamedTuple):
+class _CallTarget(NamedTuple):
     """What an exchange needs to know about its model: where the call goes, and how to read what comes back."""
 
     vendor: Vendor
@@ -259,7 +259,7 @@ class ProviderModel(StreamingModel):
 
     def send(self, call: PreparedCall, *, observe: ChunkObserver | None = None) -> GuardedStream:
         """The answer to a prepared call; `observe` sees the bytes of a response that is not an error."""
-        endpoint = _Endpoint(
+        target = _CallTarget(
             self.vendor,
             self.provider,
             self._base_url,
@@ -269,9 +269,15 @@ class ProviderModel(StreamingModel):
             self.error_mapper,
             self._limit,
         )
-        exchange = _Exchange(endpoint, call, keeps_raw=self._provider_raw, observe=observe)
+        exchange = _Exchange(target, call, keeps_raw=self._provider_raw, observe=observe)
         take_raw = exchange.take_raw if self._provider_raw else None
         return guarded_batches(exchange.batches(), call.request.metadata, self._environment, take_raw=take_raw)
+
+    async def fetch(self, call: PreparedCall) -> tuple[int, bytes]:
+        """The status and body of a response that is no answer, such as a count of tokens. Raises `ModelError`."""
+        request = await self._credentials.sign(call.http_request)
+        async with self.client.send(request) as response:
+            return response.status, b"".join([chunk async for chunk in response.chunks])
 
     def encode(self, request: ModelRequest) -> PreparedCall:
         """The call that `respond` would make. Raises if the request cannot be expressed."""
@@ -308,14 +314,14 @@ def _tool_secrets(specs: Iterable[ToolSpec]) -> list[str]:
 class _Exchange:
     """One request and its response: a batch of deltas for each chunk that completes any.
 
-    However the exchange ends, its last batch goes through `_finished`: the end of the stream as the decoder saw it, or
+    However the exchange ends, its last batch goes through `_finish`: the end of the stream as the decoder saw it, or
     the failure that took its place.
     """
 
     def __init__(
-        self, endpoint: _Endpoint, call: PreparedCall, *, keeps_raw: bool, observe: ChunkObserver | None
+        self, target: _CallTarget, call: PreparedCall, *, keeps_raw: bool, observe: ChunkObserver | None
     ) -> None:
-        self._endpoint = endpoint
+        self._target = target
         self._call = call
         self._keeps_raw = keeps_raw
         self._observe = observe
@@ -325,58 +331,58 @@ class _Exchange:
         self._masker = ChunkMasker(self._secrets)
         self._has_content = False
         self._decoder: Decoder = decoder(
-            endpoint.vendor.format,
+            target.vendor.format,
             framing=self._framing,
-            provider=endpoint.provider,
+            provider=target.provider,
             model_id=call.request.config.model_id,
-            local_id=endpoint.environment.new_id(),
+            local_id=target.environment.new_id(),
             used_call_ids=call.call_ids,
         )
 
     @property
     def _framing(self) -> FramingName | None:
-        return self._endpoint.vendor.framing if self._call.is_streamed else "json-array"
+        return self._target.vendor.framing if self._call.is_streamed else "json-array"
 
     async def batches(self) -> AsyncGenerator[list[Delta], None]:
         """The deltas until the end, once the limit of the model allows the call."""
-        async with self._endpoint.limit or nullcontext(), aclosing(self._batches()) as batches:
+        async with self._target.limit or nullcontext(), aclosing(self._batches()) as batches:
             async for deltas in batches:
                 yield deltas
 
     async def _batches(self) -> AsyncGenerator[list[Delta], None]:
         try:
-            request = await self._signed()
-            async with self._endpoint.client.send(request) as response:
+            request = await self._sign()
+            async with self._target.client.send(request) as response:
                 self._log_response(response.status)
                 if not 200 <= response.status < 300:
-                    failed = await _http_error(response, self._secrets, self._endpoint.environment.now())
-                    yield await self._finished(self._ended_by(self._about_address(failed)))
+                    failed = await _http_error(response, self._secrets, self._target.environment.now())
+                    yield await self._finish(self._end_with(self._about_address(failed)))
                     return
-                async for chunk in response.chunks if self._call.is_streamed else _joined(response.chunks):
-                    deltas = self._received(chunk)
+                async for chunk in response.chunks if self._call.is_streamed else _join(response.chunks):
+                    deltas = self._receive(chunk)
                     if self._decoder.out.ended:  # what follows in the body does not delay the answer
-                        yield await self._finished(self._recognized(deltas, response))
+                        yield await self._finish(self._recognize_body(deltas, response))
                         return
                     if deltas:
                         yield deltas
-                ending = self._recognized(self._decoder.receive_eof(), response)
-            yield await self._finished(ending)
+                ending = self._recognize_body(self._decoder.receive_eof(), response)
+            yield await self._finish(ending)
         except ModelError as error:
-            yield await self._finished(self._ended_by(self._failure(error)))
+            yield await self._finish(self._end_with(self._failure(error)))
         except OSError as error:  # from a client that does not raise ModelError; includes TimeoutError
             code = ErrorCode.TIMEOUT if isinstance(error, TimeoutError) else ErrorCode.CONNECTION_FAILED
             failure = ModelError(f"{self._call.http_request.host}: {error or type(error).__name__}", code=code)
-            yield await self._finished(self._ended_by(self._failure(failure)))
+            yield await self._finish(self._end_with(self._failure(failure)))
 
-    async def _signed(self) -> HttpRequest:
-        request = await self._endpoint.credentials.sign(self._call.http_request)
+    async def _sign(self) -> HttpRequest:
+        request = await self._target.credentials.sign(self._call.http_request)
         self._secrets = request.secrets
         self._masker = ChunkMasker(self._secrets)
-        if self._endpoint.vendor.prices is not None:
+        if self._target.vendor.prices is not None:
             start_loading()  # while the request is on its way
         return request
 
-    def _received(self, chunk: bytes) -> list[Delta]:
+    def _receive(self, chunk: bytes) -> list[Delta]:
         if len(self._head) < _HEAD_BYTES:
             self._head += chunk[:_HEAD_BYTES]
         if self._keeps_raw:
@@ -412,7 +418,7 @@ class _Exchange:
             code, error.message, retryable=error.retryable, status=error.status, retry_after_ms=error.retry_after_ms
         )
 
-    def _recognized(self, deltas: list[Delta], response: HttpResponse) -> list[Delta]:
+    def _recognize_body(self, deltas: list[Delta], response: HttpResponse) -> list[Delta]:
         """The last deltas. If the body was, for example, a web page, they end in an error that names it."""
         end = deltas[-1]
         self._note(deltas[:-1])
@@ -424,7 +430,7 @@ class _Exchange:
             mask_bytes(self._head, self._secrets),
             self._framing or self._decoder.framing,
             host=self._call.http_request.host,
-            received_at=self._endpoint.environment.now(),
+            received_at=self._target.environment.now(),
         )
         return deltas if failed is None else [*deltas[:-1], self._about_address(failed)]
 
@@ -433,7 +439,7 @@ class _Exchange:
 
         The 404 for a path differs from the one for a model only in that it does not mention the model.
         """
-        vendor, base_url = self._endpoint.vendor, self._endpoint.base_url
+        vendor, base_url = self._target.vendor, self._target.base_url
         names = ("model", self._call.request.config.model_id.lower())
         is_about_path = failed.status == 404 and not any(name in failed.message.lower() for name in names)
         suggested = suggested_base_url(base_url, vendor.path)
@@ -444,20 +450,20 @@ class _Exchange:
         message = f"{failed.message.rstrip('.')}. Check the base URL {base_url}: did you mean {suggested}?"
         return replace(failed, error_code=ErrorCode.INVALID_CONFIG, message=message, retryable=False)
 
-    def _ended_by(self, failed: Failed) -> list[Delta]:
+    def _end_with(self, failed: Failed) -> list[Delta]:
         """The deltas that were pending, then this failure, unless the provider had already finished."""
         deltas = self._decoder.receive_eof()
         if deltas and type(deltas[-1]) is Failed:
             deltas[-1] = failed
         return deltas
 
-    async def _finished(self, deltas: list[Delta]) -> list[Delta]:
+    async def _finish(self, deltas: list[Delta]) -> list[Delta]:
         """The last deltas, with the calculated cost if the provider reported none."""
         self._raw += self._masker.end()
         *before, end = deltas
         if type(end) is Failed:
-            end = self._explained(end)
-        usage, prices = self._decoder.out.last_usage, self._endpoint.vendor.prices
+            end = self._explain(end)
+        usage, prices = self._decoder.out.last_usage, self._target.vendor.prices
         if usage is not None and usage.cost is None and prices is not None:
             cost = await cost_in_thread(usage, self._decoder.out.model_id, prices=prices)
             if cost is None:
@@ -466,16 +472,16 @@ class _Exchange:
                 before.append(replace(usage, cost=cost))
         return [*before, end]
 
-    def _explained(self, failed: Failed) -> Failed:
+    def _explain(self, failed: Failed) -> Failed:
         delay_ms = failed.retry_after_ms
         if delay_ms is None and failed.retryable:
             delay_ms = retry_delay_in(failed.message)
         failed = replace(failed, message=mask_secrets(failed.message, self._secrets), retry_after_ms=delay_ms)
-        mapper = self._endpoint.error_mapper
+        mapper = self._target.error_mapper
         return failed if mapper is None else mapper(failed)
 
 
-async def _joined(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _join(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """A response that is not streamed as one chunk, or the beginning of one that is larger than any may be."""
     body = bytearray()
     async for chunk in chunks:

@@ -46,12 +46,12 @@ class RecordingClient:
     async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
         """The response of the other client, recorded as it is read."""
         number, self._exchanges = self._exchanges, self._exchanges + 1
-        recorder = _Recorder(self._path, number, request.secrets)
+        recorder = _ExchangeWriter(self._path, number, request.secrets)
         recorder.request(request)
         try:
             async with self._client.send(request) as response:
                 recorder.write(status=response.status, headers=safe_headers(response.headers))
-                chunks = recorder.recorded(response.chunks)
+                chunks = recorder.record_chunks(response.chunks)
                 yield HttpResponse(status=response.status, headers=response.headers, chunks=chunks)
         except ModelError as error:
             recorder.end("failed", code=error.code, message=mask_secrets(error.message, request.secrets))
@@ -64,7 +64,7 @@ class RecordingClient:
         await self._client.aclose()
 
 
-class _Recorder:
+class _ExchangeWriter:
     """Writes one exchange."""
 
     def __init__(self, path: Path, number: int, secrets: tuple[str, ...]) -> None:
@@ -89,7 +89,7 @@ class _Recorder:
         headers = safe_headers(request.headers)
         self.write(request={"method": request.method, "url": url, "headers": headers, "body": body})
 
-    async def recorded(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def record_chunks(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for chunk in chunks:
             self._held_times.append(round((time.monotonic() - self._began) * 1000))
             self._write_chunks(self._masker.feed(chunk))
@@ -135,7 +135,7 @@ class _RecordedExchange(msgspec.Struct):
             case _:
                 self.request = line["request"]
 
-    async def replayed(self) -> AsyncIterator[bytes]:
+    async def replay_chunks(self) -> AsyncIterator[bytes]:
         for chunk in self.chunks:
             yield chunk
         if self.end == "failed":
@@ -164,7 +164,7 @@ class ReplayClient:
         exchange = self._exchanges[number]
         if exchange.end == "failed" and not exchange.chunks:
             raise ModelError(exchange.message, code=exchange.code)
-        yield HttpResponse(status=exchange.status, headers=exchange.headers, chunks=exchange.replayed())
+        yield HttpResponse(status=exchange.status, headers=exchange.headers, chunks=exchange.replay_chunks())
 
     async def aclose(self) -> None:
         """Does nothing."""

@@ -33,7 +33,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     body: Mapping[str, str] = {}  # set in every request body
     body_without: tuple[str, ...] = ()  # keys that do not belong in the body, for example because the path has them
-    provider: str = ""  # whose continuation data the answers contain, if not `name`
+    provider: str = ""  # the issuer of continuation data, if not `name`
     framing: FramingName | None = None
     prices: str | None = None  # the vendor's name in genai-prices
     default_model: str | None = None  # used when no model is named and this vendor's key is set; see `default_model`
@@ -223,8 +223,5 @@ def vendor_named(name: str) -> Vendor:
     if row is None:
         nearest = nearest_name(name, VENDORS)
         hint = f"Known vendors: {', '.join(sorted(VENDORS))}." if nearest is None else f"Did you mean {nearest!r}?"
-        raise ConfigError(
-            f"Unknown vendor {name!r}. {hint}",
-            path="$.vendor",
-        )
+        raise ConfigError(f"Unknown vendor {name!r}. {hint}", path="$.vendor")
     return row

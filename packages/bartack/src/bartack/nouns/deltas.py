@@ -30,7 +30,7 @@ __all__ = [
     "ToolCallEnd",
     "ToolCallStart",
     "Usage",
-    "added",
+    "add_counts",
 ]
 
 N = TypeVar("N", bound=Noun)
@@ -98,7 +98,7 @@ class ToolCallEnd(Noun, frozen=True):
     result_is_error: bool = False
 
 
-class Usage(Noun, frozen=True):
+class Usage(Noun, frozen=True, gc=False):
     """Tokens used so far. Usage is cumulative: in a stream, the last one counts (D-3.4).
 
     `input_tokens` includes cache reads and writes, and `output_tokens` includes reasoning. The other counts break
@@ -120,15 +120,15 @@ class Usage(Noun, frozen=True):
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add every count; one that is None counts as 0, unless both are."""
-        return added(self, other)
+        return add_counts(self, other)
 
 
 TOKEN_COUNTS = tuple(name for name in Usage.__struct_fields__ if name.endswith("_tokens"))
 
 
-def added(first: N, second: N) -> N:
+def add_counts(first: N, second: N) -> N:
     """Add two values of the same class field by field; None means unknown, and counts as 0 unless both are."""
-    names, values = _counted(type(first))
+    names, values = _counts_of(type(first))
     sums = {
         name: addend if count is None else count if addend is None else count + addend
         for name, count, addend in zip(names, values(first), values(second), strict=True)
@@ -137,7 +137,7 @@ def added(first: N, second: N) -> N:
 
 
 @cache
-def _counted(cls: type[Noun]) -> tuple[tuple[str, ...], Callable[[Noun], tuple[Any, ...]]]:
+def _counts_of(cls: type[Noun]) -> tuple[tuple[str, ...], Callable[[Noun], tuple[Any, ...]]]:
     names = tuple(name for name in cls.__struct_fields__ if name != "extra")
     return names, attrgetter(*names)
 

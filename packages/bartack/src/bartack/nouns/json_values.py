@@ -23,7 +23,7 @@ __all__ = [
     "MAX_DEPTH",
     "SCALARS",
     "Convert",
-    "checked",
+    "checked_reader",
     "inside",
     "is_within",
     "json_name",
@@ -105,7 +105,7 @@ def _read_float(value: Any) -> Any:
     return _finite(value)
 
 
-def checked(tp: Any) -> Convert:
+def checked_reader(tp: Any) -> Convert:
     if tp is Any:
         return plain
 
@@ -298,14 +298,17 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 def is_within(value: Any, depth: int) -> bool:
     """Whether parsed JSON is nested at most this many levels deep."""
-    level = [value] if isinstance(value, dict | list) else []
+    level = [value] if isinstance(value, _CONTAINERS) else []
     while level:
         if depth <= 0:
             return False
         depth -= 1
         items = chain.from_iterable(outer.values() if isinstance(outer, dict) else outer for outer in level)
-        level = [item for item in items if isinstance(item, dict | list)]
+        level = [item for item in items if isinstance(item, _CONTAINERS)]
     return True
+
+
+_CONTAINERS = (dict, list)  # a union of both would be made for every value
 
 
 def _plain_container(value: Any, depth: int) -> Any:

@@ -18,7 +18,7 @@ from msgspec.structs import fields
 
 from bartack.nouns.errors import PartValidationError
 
-__all__ = ["Extra", "Noun", "typed", "wrong_types"]
+__all__ = ["Extra", "Noun", "check_types", "wrong_types"]
 
 if TYPE_CHECKING:
     Extra = dict[str, Any] | None
@@ -60,7 +60,7 @@ _EXACT: dict[Any, frozenset[type[Any]]] = {
 }
 
 
-def typed(noun: S, rule: str) -> S:
+def check_types(noun: S, rule: str) -> S:
     """The noun; raises `PartValidationError` if one of its values has another type than its field."""
     for path, problem in wrong_types(noun):
         raise PartValidationError(problem, path=path, rule=rule)

@@ -37,7 +37,7 @@ FULL_OUTPUT = "full_output"
 STRUCTURED = "structured"
 
 
-class Continuation(Noun, frozen=True):
+class Continuation(Noun, frozen=True, gc=False):
     """Data that a provider expects back unchanged: signatures, encrypted reasoning, item ids, citations.
 
     It is sent back to the same provider only, byte for byte (D-3.9).
@@ -48,14 +48,14 @@ class Continuation(Noun, frozen=True):
     data: dict[str, Any]
 
 
-class Span(Noun, frozen=True):
+class Span(Noun, frozen=True, gc=False):
     """When something started and, once it has, when it ended."""
 
     start: datetime | None = None
     end: datetime | None = None
 
 
-class _PartFields(Noun, frozen=True, kw_only=True):
+class _PartFields(Noun, frozen=True, kw_only=True, gc=False):
     id: str | None = None  # 003 §3.1; the document view derives one if there is none
     continuation: Continuation | None = None
     metadata: dict[str, Any] | None = None
@@ -115,7 +115,7 @@ class Image(_ImageFields, frozen=True):
         kind = mime_type or type_of_data(data)
         if kind is None or not kind.startswith("image/"):
             raise PartValidationError("not a PNG, JPEG, GIF or WebP image; pass its mime_type", path="$.data")
-        return cls(kind, data=data, metadata=_named(name))
+        return cls(kind, data=data, metadata=_name_metadata(name))
 
     @classmethod
     def from_file(cls, path: str | PathLike[str], *, mime_type: str | None = None) -> Self:
@@ -125,12 +125,12 @@ class Image(_ImageFields, frozen=True):
     @classmethod
     def from_url(cls, url: str, *, mime_type: str | None = None, name: str | None = None) -> Self:
         """An image that the provider fetches. Its type is taken from the URL if it is not given."""
-        path = _checked_url(url).partition("?")[0]
+        path = _check_url(url).partition("?")[0]
         kind = mime_type or type_of_name(path) or "image/*"
-        return cls(kind, url=url, metadata=_named(name))
+        return cls(kind, url=url, metadata=_name_metadata(name))
 
 
-def _named(name: str | None) -> dict[str, Any] | None:
+def _name_metadata(name: str | None) -> dict[str, Any] | None:
     return {"name": name} if name else None
 
 
@@ -164,7 +164,7 @@ class FileRef(_FileFields, frozen=True):
     @classmethod
     def from_url(cls, url: str, *, name: str | None = None, mime_type: str | None = None) -> Self:
         """A file that the provider fetches."""
-        path = _checked_url(url).partition("?")[0]
+        path = _check_url(url).partition("?")[0]
         return cls(name or path.rpartition("/")[2] or url, url=url, mime_type=mime_type or type_of_name(path))
 
 
@@ -177,7 +177,7 @@ def _bytes(data: bytes | bytearray | memoryview) -> bytes:
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S")
 
 
-def _checked_url(url: str) -> str:
+def _check_url(url: str) -> str:
     if not isinstance(url, str) or not _URL.match(url):
         raise PartValidationError(f"expected a URL such as 'https://example.org/a.png', got {url!r}", path="$.url")
     return url

@@ -84,13 +84,13 @@ def _schema(tp: Any, defs: dict[str, Any]) -> dict[str, Any]:
 
 def _union(members: tuple[Any, ...], defs: dict[str, Any]) -> dict[str, Any]:
     if all(isinstance(getattr(member, "kind", None), str) for member in members):
-        return {"oneOf": [_wrapped(member, defs) for member in members]}
+        return {"oneOf": [_kind_and_payload(member, defs) for member in members]}
     if float in members:
         members = tuple(member for member in members if member is not int)  # JSON Schema's numbers include integers
     return {"anyOf": [_schema(member, defs) for member in members]}
 
 
-def _wrapped(member: type[Struct], defs: dict[str, Any]) -> dict[str, Any]:
+def _kind_and_payload(member: type[Struct], defs: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {"kind": {"const": getattr(member, "kind")}, "payload": _schema(member, defs)},  # noqa: B009

@@ -34,7 +34,7 @@ from bartack.nouns.json_values import (
     MAX_DEPTH,
     SCALARS,
     Convert,
-    checked,
+    checked_reader,
     inside,
     json_name,
     json_type_reader,
@@ -128,7 +128,7 @@ class Dialect:
             return read_object if args[1] is Any else mapping_reader(self.reader(args[1]))
         if isinstance(tp, type) and issubclass(tp, Struct):
             return self._struct_reader(tp)
-        return checked(tp)  # literals, enums, bytes
+        return checked_reader(tp)  # literals, enums, bytes
 
     def _make_writer(self, tp: Any) -> Convert:
         origin, args = get_origin(tp), get_args(tp)
@@ -199,14 +199,14 @@ class Dialect:
         required: list[tuple[str, str]] = []
         for field in _fields(cls):
             if field.name == spliced:
-                fields_by_key["kind"] = fields_by_key["payload"] = ("", checked(Any))
+                fields_by_key["kind"] = fields_by_key["payload"] = ("", checked_reader(Any))
                 continue
             key = self.rename(field.name)
             fields_by_key[key] = (field.name, self.reader(field.type))
             if field.required:
                 required.append((field.name, key))
         if tag is not None:
-            fields_by_key[tag] = ("", checked(Any))
+            fields_by_key[tag] = ("", checked_reader(Any))
         read_spliced = self.reader(_field(cls, spliced).type) if spliced else plain
 
         def read(data: Any) -> Any:

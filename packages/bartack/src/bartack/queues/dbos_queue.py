@@ -127,7 +127,7 @@ class _Seat(msgspec.Struct):
         self.loop.call_soon_threadsafe(self.news.put_nowait, news)
 
 
-class _Waiting(NamedTuple):
+class _WaitingCount(NamedTuple):
     """The waiting workflows of one status."""
 
     status: str
@@ -191,7 +191,7 @@ class DbosQueue:
     async def _client(self) -> DBOSClient:
         async with self._opening:
             if self._client_ is None:
-                self._client_ = await _guarded(asyncio.to_thread(self._connect))
+                self._client_ = await _translate_errors(asyncio.to_thread(self._connect))
                 await self._database.open_pool()
             return self._client_
 
@@ -208,7 +208,9 @@ class DbosQueue:
 
     async def _call(self, method: str, *args: Any, **options: Any) -> Any:
         """Call a method of the client in a thread; `StoreError` if the server fails."""
-        return await _guarded(asyncio.to_thread(partial(getattr(await self._client(), method), *args, **options)))
+        return await _translate_errors(
+            asyncio.to_thread(partial(getattr(await self._client(), method), *args, **options))
+        )
 
     async def _list(self, **options: Any) -> list[WorkflowStatus]:
         options = {"queue_name": self._queues, "load_input": False, "load_output": False, **options}
@@ -329,10 +331,10 @@ class DbosQueue:
             status="CANCELLED", queue_name=None, attributes=attributes, load_input=True, limit=_LISTED
         )
 
-    async def _waiting(self) -> "list[_Waiting]":
+    async def _waiting(self) -> "list[_WaitingCount]":
         """The number of waiting workflows by status."""
         query = "SELECT status, count(*), min(created_at) FROM {} GROUP BY status"
-        return [_Waiting(*row) for row in await self._select(query, _WAITING)]
+        return [_WaitingCount(*row) for row in await self._select(query, _WAITING)]
 
     async def _outcomes(self, since: datetime) -> dict[str, int]:
         """How many jobs have ended since then, by their outcome."""
@@ -386,7 +388,9 @@ class DbosQueue:
             if self._executor is None:
                 self._offered.clear()  # a launch that failed halfway has offered them, and its loop is closed
                 self._begun.clear()
-                await _guarded(asyncio.to_thread(self._launch, executor, worker.slots, asyncio.get_running_loop()))
+                await _translate_errors(
+                    asyncio.to_thread(self._launch, executor, worker.slots, asyncio.get_running_loop())
+                )
                 self._executor = executor
 
     async def reap(self, worker: WorkerInfo) -> None:
@@ -423,7 +427,7 @@ class DbosQueue:
             seat = _Seat(msgspec.convert(data, Job), workflow_id, asyncio.get_running_loop(), asyncio.Queue())
             loop.call_soon_threadsafe(self._offer, seat)
             while isinstance(news := await seat.news.get(), int):
-                await DBOS.run_step_async({"name": "step"}, _recorded, news)
+                await DBOS.run_step_async({"name": "step"}, _record_number, news)
             return news
 
         DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(work)
@@ -649,7 +653,7 @@ class DbosQueue:
         return int(self._now().timestamp() * 1000)
 
 
-async def _guarded(work: Awaitable[T]) -> T:
+async def _translate_errors(work: Awaitable[T]) -> T:
     """The result. Raises a retryable `StoreError` if the engine or its server fails."""
     try:
         return await work
@@ -658,7 +662,7 @@ async def _guarded(work: Awaitable[T]) -> T:
         raise StoreError(f"The queue engine failed: {text}", retryable=True, cause=error) from error
 
 
-async def _recorded(number: int) -> int:
+async def _record_number(number: int) -> int:
     """All that the engine records about a step: its number."""
     return number
 

@@ -170,13 +170,13 @@ class StoreQueue:
         async with self._lock:
             await self._refresh()
         while True:
-            job = await self._claimed(worker, begun_only)
+            job = await self._try_claim(worker, begun_only)
             left_s = deadline - clock()
             if job is not None or left_s <= 0:
                 return job
-            await self._changed(min(left_s, self._pause_s()))
+            await self._wait_for_change(min(left_s, self._pause_s()))
 
-    async def _claimed(self, worker: WorkerInfo, begun_only: bool) -> Job | None:
+    async def _try_claim(self, worker: WorkerInfo, begun_only: bool) -> Job | None:
         chosen: list[Job] = []
 
         def decide(state: QueueState) -> QueueEvent | None:
@@ -207,7 +207,7 @@ class StoreQueue:
         is_rated = self._rated_s is not None
         return max(0.01, min(until_due, _RATE_S) if is_rated else until_due if due is not None else 60.0)
 
-    async def _changed(self, seconds: float) -> None:
+    async def _wait_for_change(self, seconds: float) -> None:
         """Wait until others have added an event, and fold it."""
         with suppress(TimeoutError, NotFound):
             async with asyncio.timeout(seconds):
@@ -269,7 +269,7 @@ class StoreQueue:
         """Renew the lease that serves as the worker's heartbeat."""
         lease = self._leases.get(worker.id)
         if lease is None:
-            lease = await self._joined(worker)
+            lease = await self._join(worker)
         else:
             try:
                 lease = await self._store.renew_lease(lease, self._ttl_s)
@@ -289,7 +289,7 @@ class StoreQueue:
             self._reap_after = loop_time + 2 * self.beat_s
         self._last_beat = loop_time
 
-    async def _joined(self, worker: WorkerInfo) -> Lease:
+    async def _join(self, worker: WorkerInfo) -> Lease:
         session_id = self._life_of(worker.id)
         (entry,) = next_entries(session_id, None, [SessionHeader()], self._store.environment)
         try:

@@ -40,8 +40,8 @@ from bartack.store.session_store import SessionStore
 __all__ = [
     "OLDEST_REQUEST",
     "cancel_run",
+    "continuation_of",
     "continue_run",
-    "continued",
     "deliver_scheduled",
     "enqueue_requested",
     "requested_jobs",
@@ -177,7 +177,7 @@ async def requested_jobs(store: SessionStore, session_id: str, since: datetime) 
         elif job is not None and job.scheduled is not None:
             waiting |= {job.id: job} if entry.id not in withdrawn and delivery_id(job.id) not in stored else {}
         elif open_run is not None and open_run.session_id == session_id and isinstance(entry.fact, _CONTINUING):
-            continuing = [continued(open_run, entry.id, entry.timestamp)]  # the last is enough for all
+            continuing = [continuation_of(open_run, entry.id, entry.timestamp)]  # the last is enough for all
     return [*continuing, *waiting.values()]
 
 
@@ -229,12 +229,12 @@ async def continue_run(store: SessionStore, queue: RunQueue, request: Entry) -> 
     last = job_of(state.metadata)
     if state.run_id is None or last is None or (last.queue, last.engine) != (queue.name, queue.engine):
         return None
-    job = continued(last, request.id, request.timestamp)
+    job = continuation_of(last, request.id, request.timestamp)
     await queue.enqueue(job)
     return job
 
 
-def continued(last: Job, job_id: str, queued_at: datetime) -> Job:
+def continuation_of(last: Job, job_id: str, queued_at: datetime) -> Job:
     """The job that continues the run of another one."""
     return replace(last, id=job_id, queued_at=queued_at, has_begun=True, not_before=None, scheduled=None, attempt=1)
 

@@ -21,7 +21,7 @@ generated sessions.
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from bartack.nouns.entries import (
     Custom,
@@ -51,11 +51,12 @@ __all__ = [
     "outlines_of",
 ]
 
-UNREADABLE = "bartack.unreadable"  # the name of the `Custom` fact in place of an entry that cannot be read
-REPAIRED = "bartack.repaired"  # and of the one with which a repair accepts what is lost
-REQUEST = "bartack.request"  # and of the one with the set-up of a model request (bartack.agent.sent_request)
-SCHEDULED = "bartack.scheduled"  # and of the one with a message that a worker delivers later
-SOURCE = "bartack.source"  # and of the one with a record of another program (bartack_transcripts.entries)
+# The names of our own `Custom` facts.
+UNREADABLE = "bartack.unreadable"  # stands in place of an entry that cannot be read
+REPAIRED = "bartack.repaired"  # a repair accepts what is lost
+REQUEST = "bartack.request"  # the set-up of a model request (bartack.agent.sent_request)
+SCHEDULED = "bartack.scheduled"  # a message that a worker delivers later
+SOURCE = "bartack.source"  # a record of another program (bartack_transcripts.entries)
 
 
 def delivery_id(scheduled_id: str) -> str:
@@ -90,7 +91,7 @@ class _OutlinePayload(Struct, frozen=True, rename="camel", gc=False):
     parts: tuple[_OutlinePart, ...] = ()
     run_id: str | None = None
     meta: _OutlineMeta | None = None
-    model: _Present | None = None
+    model: Raw = Raw()
     tool_call_id: str = ""
     first_kept_entry_id: str = ""
     entry_id: str = ""  # what a redaction hides
@@ -105,6 +106,12 @@ class Outline(Struct, frozen=True, rename="camel", gc=False):
     kind: str
     payload: _OutlinePayload
     run_id: str | None = None
+
+    @property
+    def model(self) -> bytes | None:
+        """The JSON text of the model that the entry names."""
+        text = bytes(self.payload.model)
+        return None if text in (b"", b"null") else text
 
     @property
     def calls(self) -> list[str]:
@@ -193,7 +200,7 @@ class Past:
                 self.inbox.pop(outline.payload.meta.request_id or "", None)
         elif kind == RunStarted.kind:
             self.run_id = self.last_run_id = outline.run_id
-            if outline.payload.model is not None:
+            if outline.model is not None:
                 self.models.append(index)
         elif kind == RunEnded.kind:
             self.run_id = self.requested = None

@@ -40,7 +40,7 @@ from bartack.nouns.errors import ErrorCode, InvalidStateTransition
 from bartack.nouns.json_values import json_text
 from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
-from bartack.nouns.noun import typed
+from bartack.nouns.noun import check_types
 from bartack.nouns.parts import ContentPart, FileRef, Text, ToolCall, ToolResult
 from bartack.nouns.tables import TOOL, ToolStatus, advance
 from bartack.nouns.tool_states import Completed, Errored, Pending, Running, ToolState, ToolTime
@@ -73,12 +73,12 @@ _RULE = "003-4.2.1"
 
 def create_pending(input: dict[str, Any], raw: str) -> Pending:
     """A call as the model requested it."""
-    return typed(Pending(input, raw), _RULE)
+    return check_types(Pending(input, raw), _RULE)
 
 
 def create_running(input: dict[str, Any], title: str | None = None, *, start: datetime) -> Running:
     """A call that started at `start`."""
-    return typed(Running(input=input, title=title, time=ToolTime(start=start)), _RULE)
+    return check_types(Running(input=input, title=title, time=ToolTime(start=start)), _RULE)
 
 
 def create_completed(  # noqa: PLR0917 - the signature of 003 §4.2
@@ -86,12 +86,12 @@ def create_completed(  # noqa: PLR0917 - the signature of 003 §4.2
 ) -> Completed:
     """A call that succeeded."""
     time = ToolTime(start=start_time, end=end_time)
-    return typed(Completed(input=input, output=output, title=title, metadata=metadata, time=time), _RULE)
+    return check_types(Completed(input=input, output=output, title=title, metadata=metadata, time=time), _RULE)
 
 
 def create_error(input: dict[str, Any], error: str, start_time: datetime, end_time: datetime) -> Errored:
     """A call that failed."""
-    return typed(Errored(input=input, error=error, time=ToolTime(start=start_time, end=end_time)), _RULE)
+    return check_types(Errored(input=input, error=error, time=ToolTime(start=start_time, end=end_time)), _RULE)
 
 
 def pending_to_running(state: ToolState, *, start: datetime, title: str | None = None) -> Running:

@@ -115,7 +115,7 @@ class Entries(Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> "Entry | Entries":
         if isinstance(index, slice):
             return Entries(self.session_id, self.seqs[index], self.texts[index], self._hidden, self._ids)
-        position = range(len(self.texts))[index]
+        position = index if 0 <= index < len(self.texts) else range(len(self.texts))[index]
         entry = self._decoded.get(position)
         if entry is None:
             entry = read_entry(self.session_id, self.seqs[position], self.texts[position])

@@ -25,7 +25,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from bartack.environment import Environment
 from bartack.events import LiveEvent
-from bartack.nouns.deltas import added
+from bartack.nouns.deltas import add_counts
 from bartack.nouns.entries import Entry, Fact, MessageDeltaBatch, SessionHeader
 from bartack.nouns.errors import Conflict, NotFound
 from bartack.nouns.messages import Message, ModelRef, stamped
@@ -85,7 +85,7 @@ class Spend(Noun, frozen=True, kw_only=True):
     unpriced: int = 0
 
     def __add__(self, addend: "Spend") -> "Spend":
-        return added(self, addend)
+        return add_counts(self, addend)
 
 
 NO_SPEND = Spend()
@@ -138,7 +138,7 @@ class Hit(Noun, frozen=True):
     seq: int
     snippet: str
     time: datetime | None = None
-    title: str | None = None  # of the session
+    title: str | None = None  # the title of the session
     score: float | None = None
 
 

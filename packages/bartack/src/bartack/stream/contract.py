@@ -6,11 +6,18 @@ in one place.
 
 The tables ASSEMBLY and CALL define which kinds are allowed when. The rest is here: `seq` increases, a call is opened
 once and closed before the end, text is valid, and sizes are limited.
+
+Decoders have neither a run nor a clock. The code that reads a stream stamps its deltas with `DeltaStamper`, and only
+there: it turns bare deltas into the `MessageDelta` values of one stream.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
+from itertools import repeat
 from typing import Any, get_args
+
+from msgspec.structs import replace
 
 from bartack.nouns.deltas import (
     TOKEN_COUNTS,
@@ -29,10 +36,11 @@ from bartack.nouns.deltas import (
 )
 from bartack.nouns.errors import ErrorCode, InvalidStateTransition, PartValidationError, StreamError
 from bartack.nouns.noun import Noun
+from bartack.nouns.requests import RequestMetadata
 from bartack.nouns.tables import ASSEMBLY, CALL, AssemblyStatus, CallStatus, advance
 from bartack.nouns.wire import dump, load
 
-__all__ = ["Contract", "StreamLimits"]
+__all__ = ["Contract", "DeltaStamper", "StreamLimits"]
 
 _FINISH_REASONS = frozenset(get_args(FinishReason))
 
@@ -284,3 +292,44 @@ def _require_text(value: object, key: str, rule: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise StreamError(f"{key} contains an unpaired surrogate", rule=rule) from None
+
+
+# -- stamps
+
+
+class DeltaStamper:
+    """Stamps the deltas of one stream with their run, an increasing number and the time."""
+
+    def __init__(self, run_id: str, metadata: RequestMetadata | None = None, *, first_seq: int = 0) -> None:
+        """`metadata` supplies the numbers of the model call and the attempt."""
+        self._run_id = run_id
+        self._seq = first_seq
+        metadata = metadata or RequestMetadata()
+        numbers = {"model_call_index": metadata.model_call_index, "attempt": metadata.attempt}
+        extra_fields: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+        self._make: Callable[..., MessageDelta] = (
+            partial(MessageDelta, **extra_fields) if extra_fields else MessageDelta
+        )
+
+    def stamp(
+        self,
+        deltas: Sequence[Delta],
+        timestamp: datetime,
+        *,
+        requested_at: datetime | None = None,
+        provider_raw: dict[str, Any] | None = None,
+    ) -> list[MessageDelta]:
+        """The stamped deltas. `start` gets the time of the request, if known, and the others get `timestamp`.
+
+        `provider_raw`, for debugging, is attached to the first one.
+        """
+        first, self._seq = self._seq, self._seq + len(deltas)
+        if len(deltas) == 1:  # a live stream: one event per read
+            stamped = [self._make(self._run_id, first, deltas[0], timestamp)]
+        else:
+            stamped = list(map(self._make, repeat(self._run_id), range(first, self._seq), deltas, repeat(timestamp)))
+        if requested_at is not None and stamped and type(stamped[0].delta) is Start:
+            stamped[0] = replace(stamped[0], timestamp=requested_at)
+        if provider_raw is not None and stamped:
+            stamped[0] = replace(stamped[0], provider_raw=provider_raw)
+        return stamped

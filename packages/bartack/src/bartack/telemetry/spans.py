@@ -31,10 +31,10 @@ from bartack.tools.definition import ToolDefinition
 from bartack.tools.tracer import traceback_text
 
 __all__ = [
-    "ApprovalSpan",
-    "CompactionSpan",
-    "ModelCallSpan",
-    "ToolCallSpan",
+    "OtelApprovalSpan",
+    "OtelCompactionSpan",
+    "OtelModelCallSpan",
+    "OtelToolCallSpan",
     "call_attributes",
     "current",
     "current_span",
@@ -95,7 +95,7 @@ def error_type(error: BaseException) -> str:
     return type(error).__qualname__
 
 
-class ToolCallSpan:
+class OtelToolCallSpan:
     """The span of one tool call."""
 
     def __init__(
@@ -144,7 +144,7 @@ class ToolCallSpan:
         self._instruments.ended(names.EXECUTE_TOOL, perf_counter() - self._began, metric)
 
 
-class ApprovalSpan:
+class OtelApprovalSpan:
     """The span of one wait for approval."""
 
     def __init__(self, span: Span) -> None:
@@ -155,7 +155,7 @@ class ApprovalSpan:
         self._span.set_attribute(names.APPROVAL_DECISION, "pending" if verdict is None else verdict.decision)
 
 
-class CompactionSpan:
+class OtelCompactionSpan:
     """The span of one compaction."""
 
     def __init__(self, span: Span) -> None:
@@ -183,7 +183,7 @@ def tool_attributes(call: ToolCall, definition: ToolDefinition | None) -> Attrib
 _PORTS = {"https": 443, "http": 80}
 
 
-class ModelCallSpan:
+class OtelModelCallSpan:
     """The span of one attempt at a model call."""
 
     def __init__(

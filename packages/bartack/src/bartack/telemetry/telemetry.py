@@ -1,4 +1,4 @@
-"""`Telemetry`: reports the runs of an agent as spans and metrics, and the jobs of a worker as metrics."""
+"""`Telemetry`: reports the runs of an agent as spans and metrics (`RunSpans`), and the jobs of a worker as metrics."""
 
 import os
 import re
@@ -36,10 +36,10 @@ from bartack.telemetry import conventions as names
 from bartack.telemetry.conventions import LATEST, V1_41, Conventions
 from bartack.telemetry.metrics import Attributes, Instruments, QueueInstruments
 from bartack.telemetry.spans import (
-    ApprovalSpan,
-    CompactionSpan,
-    ModelCallSpan,
-    ToolCallSpan,
+    OtelApprovalSpan,
+    OtelCompactionSpan,
+    OtelModelCallSpan,
+    OtelToolCallSpan,
     call_attributes,
     current,
     current_span,
@@ -53,9 +53,7 @@ from bartack.tools.definition import ToolDefinition
 
 __all__ = ["CONTENT_VARIABLE", "STABILITY_VARIABLE", "RunSpans", "Telemetry", "captures_content"]
 
-# -- one run
-#
-# `RunSpans`: one run as a span, with a span below it for everything that takes time.
+# -- one run: a span, with a span below it for everything that takes time
 #
 #     invoke_agent {agent}            the run
 #       append                        an append to the store
@@ -94,7 +92,7 @@ class RunSpans:
         self._is_active = False
         self._clock = span_clock()
         self._span = tracer.start_span(
-            _named(names.INVOKE_AGENT, start.agent),
+            _span_name(names.INVOKE_AGENT, start.agent),
             _parent(start.trace),
             attributes=self._run_attributes(),
             links=_links(start.continues),
@@ -183,14 +181,14 @@ class RunSpans:
     # -- what it does
 
     @contextmanager
-    def model_call(self, request: ModelRequest, model: Model, ref: ModelRef) -> Iterator[ModelCallSpan]:
+    def model_call(self, request: ModelRequest, model: Model, ref: ModelRef) -> Iterator[OtelModelCallSpan]:
         """The span of one attempt at a model call."""
         self._model = model_attributes(model, ref)
         metric: Attributes = {names.OPERATION: names.CHAT, **self._model}
         attributes = {**metric, **self._answering, **call_attributes(request)}
         name = f"{names.CHAT} {ref.model}"
         with current_span(self._tracer, name, attributes, kind=SpanKind.CLIENT) as span:
-            yield ModelCallSpan(
+            yield OtelModelCallSpan(
                 span,
                 request,
                 metric,
@@ -207,7 +205,7 @@ class RunSpans:
         self._span.add_event(names.RETRY_EVENT, event)
 
     @contextmanager
-    def tool_call(self, call: ToolCall, definition: ToolDefinition | None) -> Iterator[ToolCallSpan]:
+    def tool_call(self, call: ToolCall, definition: ToolDefinition | None) -> Iterator[OtelToolCallSpan]:
         """The span of a call, which may end without having executed anything.
 
         The name of an unknown tool was made up by the model, so it is neither in the name of the span nor in metrics.
@@ -217,9 +215,9 @@ class RunSpans:
         if tool_name is not None:
             metric[names.TOOL_NAME] = tool_name
         attributes = {**tool_attributes(call, definition), **self._place()}
-        with current_span(self._tracer, _named(names.EXECUTE_TOOL, tool_name), attributes) as span:
+        with current_span(self._tracer, _span_name(names.EXECUTE_TOOL, tool_name), attributes) as span:
             has_content = self._content and not self._is_redacted(call)
-            yield ToolCallSpan(span, call, metric, instruments=self._instruments, has_content=has_content)
+            yield OtelToolCallSpan(span, call, metric, instruments=self._instruments, has_content=has_content)
 
     def _is_redacted(self, call: ToolCall) -> bool:
         """Whether the answer that contains the call has been redacted: then it is still there, without arguments."""
@@ -230,17 +228,17 @@ class RunSpans:
         return False
 
     @contextmanager
-    def approval(self, question: ApprovalRequired) -> Iterator[ApprovalSpan]:
+    def approval(self, question: ApprovalRequired) -> Iterator[OtelApprovalSpan]:
         """The span of a wait for the answer to this question."""
         attributes = {names.TOOL_NAME: question.tool_name, names.TOOL_CALL_ID: question.tool_call_id, **self._place()}
-        with current_span(self._tracer, _named(names.WAIT_FOR_APPROVAL, question.tool_name), attributes) as span:
-            yield ApprovalSpan(span)
+        with current_span(self._tracer, _span_name(names.WAIT_FOR_APPROVAL, question.tool_name), attributes) as span:
+            yield OtelApprovalSpan(span)
 
     @contextmanager
-    def compaction(self, *, overflow: bool) -> Iterator[CompactionSpan]:
+    def compaction(self, *, overflow: bool) -> Iterator[OtelCompactionSpan]:
         """The span of one compaction; `overflow` if the provider has refused the context."""
         with current_span(self._tracer, names.COMPACT, {names.COMPACTION_OVERFLOW: overflow, **self._place()}) as span:
-            yield CompactionSpan(span)
+            yield OtelCompactionSpan(span)
 
     @contextmanager
     def append(self, facts: Sequence[Fact]) -> Iterator[None]:
@@ -262,7 +260,7 @@ def _agent(name: str | None) -> Attributes:
     return {} if name is None else {names.AGENT_NAME: name}
 
 
-def _named(operation: str, name: str | None) -> str:
+def _span_name(operation: str, name: str | None) -> str:
     return operation if name is None else f"{operation} {name}"
 
 

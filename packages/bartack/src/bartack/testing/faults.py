@@ -13,16 +13,7 @@ from msgspec import Struct
 
 from bartack.nouns.errors import ErrorCode
 
-__all__ = [
-    "EVENT_WRITERS",
-    "FAULT_FORMATS",
-    "EventWriter",
-    "ExpectedOutcome",
-    "Reset",
-    "Scenario",
-    "Stall",
-    "scenarios",
-]
+__all__ = ["FAULT_FORMATS", "ExpectedOutcome", "Reset", "Scenario", "Stall", "scenarios"]
 
 # -- the events of three wire formats: just enough to write every scenario
 
@@ -75,7 +66,7 @@ class EventWriter:
         return _json({"error": {"message": "not now", "type": kind, "code": kind}})
 
 
-class _AnthropicWriter(EventWriter):
+class _AnthropicEventWriter(EventWriter):
     format = "anthropic-messages"
 
     def start(self) -> bytes:
@@ -126,7 +117,7 @@ class _AnthropicWriter(EventWriter):
         return _json({"type": "error", "error": {"type": kind, "message": "not now"}})
 
 
-class _ResponsesWriter(EventWriter):
+class _ResponsesEventWriter(EventWriter):
     format = "openai-responses"
 
     def start(self) -> bytes:
@@ -187,7 +178,7 @@ def _event(value: dict[str, Any]) -> bytes:
 
 
 EVENT_WRITERS: dict[str, EventWriter] = {
-    writer.format: writer for writer in (_AnthropicWriter(), EventWriter(), _ResponsesWriter())
+    writer.format: writer for writer in (_AnthropicEventWriter(), EventWriter(), _ResponsesEventWriter())
 }
 
 

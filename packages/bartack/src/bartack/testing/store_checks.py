@@ -1,12 +1,17 @@
-"""`store_checks`: the contract of `bartack.store.session_store`, as checks for any store."""
+"""`store_checks`: the contract of `bartack.store.session_store`, as checks for any store.
 
-from collections.abc import Awaitable, Callable
+The checks are the public coroutine functions of the modules below, so that none can be forgotten in a list. The name of
+a check is the rule. Its parameter is an open and empty store, or else `open_store`, for rules about opening one again.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
 from functools import wraps
+from inspect import iscoroutinefunction, signature
+from typing import Any
 
 from msgspec import Struct
 
 from bartack.nouns.errors import StoreError
-from bartack.store.session_store import SessionStore
 from bartack.testing import (
     store_checks_append,
     store_checks_journal,
@@ -19,22 +24,14 @@ from bartack.testing.store_steps import OpenStore, opened
 
 __all__ = ["StoreCheck", "store_checks"]
 
-CheckStore = Callable[[SessionStore], Awaitable[None]]
-CheckOpen = Callable[[OpenStore], Awaitable[None]]
-
-_ONE_STORE: tuple[CheckStore, ...] = (
-    *store_checks_append.CHECKS,
-    *store_checks_lease.CHECKS,
-    *store_checks_read.CHECKS,
-    *store_checks_journal.CHECKS,
-    *store_checks_list.CHECKS,
+_MODULES = (
+    store_checks_append,
+    store_checks_lease,
+    store_checks_read,
+    store_checks_journal,
+    store_checks_list,
+    store_checks_reopen,
 )
-_PERSISTENT: tuple[CheckOpen, ...] = (
-    *store_checks_reopen.CHECKS,
-    *store_checks_journal.PERSISTENT,
-    *store_checks_list.PERSISTENT,
-)
-_PROCESSES: tuple[CheckOpen, ...] = store_checks_reopen.PROCESSES
 
 
 class StoreCheck(Struct, frozen=True):
@@ -44,7 +41,7 @@ class StoreCheck(Struct, frozen=True):
     """
 
     name: str
-    run: CheckOpen
+    run: Callable[[OpenStore], Awaitable[None]]
 
     async def __call__(self, open_store: OpenStore) -> None:
         try:
@@ -63,13 +60,22 @@ def store_checks(*, persistent: bool = True, processes: bool = True) -> tuple[St
     the object. `processes=False` leaves out checks that start other processes, to which `open_store` is sent with
     pickle.
     """
-    chosen: list[CheckOpen] = [_on_one_store(check) for check in _ONE_STORE]
-    chosen += _PERSISTENT if persistent else ()
-    chosen += _PROCESSES if persistent and processes else ()
-    return tuple(StoreCheck(check.__name__.replace("_", " "), check) for check in chosen)
+    return tuple(
+        StoreCheck(check.__name__.replace("_", " "), check if opens_stores else _on_one_store(check))
+        for check, opens_stores in _all_checks()
+        if (persistent or not opens_stores) and (processes or check not in store_checks_reopen.PROCESSES)
+    )
 
 
-def _on_one_store(check: CheckStore) -> CheckOpen:
+def _all_checks() -> Iterator[tuple[Callable[..., Awaitable[None]], bool]]:
+    """Each check, and whether it opens the store by itself."""
+    for module in _MODULES:
+        for name, value in vars(module).items():
+            if iscoroutinefunction(value) and value.__module__ == module.__name__ and not name.startswith("_"):
+                yield value, "open_store" in signature(value).parameters
+
+
+def _on_one_store(check: Callable[[Any], Awaitable[None]]) -> Callable[[OpenStore], Awaitable[None]]:
     @wraps(check)
     async def run(open_store: OpenStore) -> None:
         async with opened(open_store) as store:

@@ -15,8 +15,6 @@ from bartack.nouns.parts import Image, Text, ToolCall, ToolResult
 from bartack.store.session_store import SessionStore, Tail, next_entries
 from bartack.testing.store_steps import HANG_S, add, following, refusal, sample_session, texts_of
 
-__all__ = ["CHECKS"]
-
 
 async def entries_load_byte_for_byte(store: SessionStore) -> None:
     entries = sample_session()
@@ -292,26 +290,3 @@ async def a_session_starts_with_its_header(store: SessionStore) -> None:
     assert newer.code is ErrorCode.STORAGE_UNSUPPORTED, f"a newer version must be storage_unsupported, got {newer.code}"
     await store.create_session("s")
     await refusal(Conflict, store.create_session("s"), "creating a session that exists")
-
-
-CHECKS = (
-    entries_load_byte_for_byte,
-    a_batch_is_stored_completely,
-    a_session_is_rebuilt_from_its_entries,
-    the_tail_is_the_last_entry,
-    a_session_is_a_tree,
-    appending_does_not_change_earlier_entries,
-    large_and_tricky_content_is_kept,
-    concurrent_writers_of_one_session_lose_nothing,
-    concurrent_writers_of_different_sessions_get_no_errors,
-    a_dropped_session_is_deleted,
-    an_append_with_a_wrong_tail_is_refused,
-    repeating_an_append_has_no_effect,
-    an_append_may_start_with_stored_entries,
-    a_taken_id_with_other_content_is_refused,
-    a_refused_append_stores_nothing,
-    a_tool_call_gets_one_result,
-    missing_sessions_and_entries_are_not_found,
-    an_invalid_append_is_refused,
-    a_session_starts_with_its_header,
-)

@@ -13,8 +13,6 @@ from bartack.nouns.messages import assistant
 from bartack.store.session_store import Lease, SessionStore
 from bartack.testing.store_steps import HANG_S, OpenStore, add, refusal, run_start
 
-__all__ = ["CHECKS", "PERSISTENT"]
-
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -185,16 +183,3 @@ async def a_reader_continues_where_another_one_stopped(open_store: OpenStore) ->
     finally:
         await store.close()
         await second_store.close()
-
-
-CHECKS = (
-    a_reader_sees_the_answer_grow_and_then_its_entry,
-    a_reader_that_joins_late_gets_the_answer_so_far,
-    a_new_attempt_replaces_the_journal,
-    requests_of_others_do_not_disturb_an_answer,
-    the_journal_of_a_stored_answer_is_ignored,
-    deltas_written_twice_are_read_once,
-    only_the_owner_writes_the_journal,
-    a_dropped_session_leaves_no_journal,
-)
-PERSISTENT = (a_reader_continues_where_another_one_stopped,)

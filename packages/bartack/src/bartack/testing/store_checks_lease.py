@@ -26,8 +26,6 @@ from bartack.store.leases import this_process
 from bartack.store.session_store import SessionStore, next_entries
 from bartack.testing.store_steps import HANG_S, add, following, refusal, run_start
 
-__all__ = ["CHECKS"]
-
 # -- leases
 
 
@@ -265,23 +263,3 @@ async def requests_of_many_are_stored_once_each(store: SessionStore) -> None:
     stored = [entry.id for entry in await store.entries("s", after_seq=3)]
     assert sorted(stored) == expected, f"30 entries were acknowledged, {len(stored)} are stored: {stored}"
     assert (await store.tail_of("s")).seq == 33, "seq has a gap, or an entry is stored twice"
-
-
-CHECKS = (
-    a_lease_has_one_owner_at_a_time,
-    a_lease_is_known_while_it_is_held,
-    a_lease_can_be_renewed,
-    an_expired_lease_is_not_held,
-    an_owner_that_lost_its_lease_cannot_append,
-    a_new_lease_of_the_same_owner_replaces_the_old_one,
-    a_claim_takes_the_lease_and_stores_its_entries,
-    a_refused_claim_leaves_no_trace,
-    a_claim_with_a_wrong_tail_takes_no_lease,
-    a_repeated_claim_gets_its_lease,
-    a_takeover_ends_the_lease_of_the_owner,
-    anyone_may_append_requests_to_a_live_run,
-    nobody_else_may_append_anything_but_requests,
-    a_late_request_finds_another_tail,
-    requests_follow_the_last_entry,
-    requests_of_many_are_stored_once_each,
-)

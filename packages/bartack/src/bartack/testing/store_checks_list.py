@@ -22,7 +22,7 @@ from bartack.store.index import results_of
 from bartack.store.session_store import SessionStore, Tail, next_entries
 from bartack.testing.store_steps import OpenStore, refusal
 
-__all__ = ["CHECKS", "PERSISTENT", "StoreWalk"]
+__all__ = ["StoreWalk"]
 
 _WALKS, _STEPS = 5, 40
 
@@ -78,19 +78,19 @@ class StoreWalk:
     async def _append(self) -> None:
         session_id = self._session()
         facts = [self._fact() for _ in range(self._chance.randint(1, 3))]
-        await self._appended(session_id, self._entries(session_id, *facts))
+        await self._append_to_both(session_id, self._entries(session_id, *facts))
 
     async def _branch(self) -> None:
         session_id = self._session()
         parent = self._chance.randrange(len(self._lists[session_id]))
-        await self._appended(session_id, self._entries(session_id, self._fact(), parent=parent))
+        await self._append_to_both(session_id, self._entries(session_id, self._fact(), parent=parent))
 
     async def _redact(self) -> None:
         session_id = self._session()
         target = self._chance.choice(self._lists[session_id])
-        await self._appended(session_id, self._entries(session_id, Redaction(entry_id=target.id)))
+        await self._append_to_both(session_id, self._entries(session_id, Redaction(entry_id=target.id)))
 
-    async def _appended(self, session_id: str, entries: tuple[Entry, ...]) -> None:
+    async def _append_to_both(self, session_id: str, entries: tuple[Entry, ...]) -> None:
         stored = self._lists[session_id]
         ended = [call for entry in (*stored, *entries) for call in results_of(entry.fact)]
         work = self.store.append(session_id, entries, stored[-1].id)
@@ -182,7 +182,3 @@ async def a_reopened_store_is_the_same_list(open_store: OpenStore) -> None:
             await walk.step()
     finally:
         await walk.store.close()
-
-
-CHECKS = (a_store_is_a_list_after_any_steps,)
-PERSISTENT = (a_reopened_store_is_the_same_list,)

@@ -14,8 +14,6 @@ from bartack.store.requests import rename
 from bartack.store.session_store import RESERVED, SessionStore, Spend, next_entries
 from bartack.testing.store_steps import HANG_S, add, refusal, sample_session, texts_of
 
-__all__ = ["CHECKS"]
-
 
 async def entries_can_be_read_from_any_seq(store: SessionStore) -> None:
     entries = sample_session()
@@ -244,18 +242,3 @@ async def an_intact_store_has_no_findings(store: SessionStore) -> None:
     await add(store, "t", user("x" * 70_000))
     findings = await check(store)
     assert findings == [], f"an intact store has the findings {findings}"
-
-
-CHECKS = (
-    entries_can_be_read_from_any_seq,
-    a_follower_gets_every_entry_once,
-    followers_end_when_the_store_is_closed,
-    sessions_are_listed_newest_first_in_pages,
-    search_finds_entries_by_all_their_words,
-    search_finds_phrases_and_beginnings_and_the_best_match_first,
-    a_session_can_be_renamed,
-    redacted_content_is_never_returned,
-    usage_is_counted_by_session_and_model,
-    every_token_count_is_added_up,
-    an_intact_store_has_no_findings,
-)

@@ -29,7 +29,7 @@ from bartack.testing.store_steps import (
     texts_of,
 )
 
-__all__ = ["CHECKS", "PROCESSES"]
+__all__ = ["PROCESSES"]
 
 
 async def entries_survive_reopening(open_store: OpenStore) -> None:
@@ -232,16 +232,6 @@ async def killed_processes_lose_nothing_and_block_no_others(open_store: OpenStor
     assert not report.faults, "\n".join([str(report), *report.faults[:20]])
 
 
-CHECKS = (
-    entries_survive_reopening,
-    leases_survive_reopening,
-    a_closed_store_refuses_everything,
-    two_stores_see_each_other,
-    two_stores_share_leases,
-    one_of_two_stores_creates_a_session,
-    writers_of_two_stores_lose_nothing,
-    a_follower_gets_entries_of_another_store,
-)
 PROCESSES = (
     a_follower_gets_entries_of_another_process,
     a_lease_is_held_until_its_process_ends,

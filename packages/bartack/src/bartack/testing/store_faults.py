@@ -83,7 +83,7 @@ async def _write_forever(open_store: OpenStore, record: Path, sessions: Sequence
         os.write(descriptor, msgspec.json.encode(value) + b"\n")
 
     try:
-        store = await _settled(open_store)
+        store = await _retry(open_store)
         await asyncio.gather(*(_write_session(store, session_id, note) for session_id in sessions))
     except StoreError as error:
         note(Note("", "failed", error=f"{type(error).__name__}: {error}"))
@@ -96,7 +96,7 @@ async def _write_session(store: SessionStore, session_id: str, note: Callable[[N
         entries = _batch(session_id, tail, number, store)
         note(Note(session_id, "tried", [wire.encode(entry).decode() for entry in entries]))
         try:
-            tail = await _settled(partial(store.append, session_id, entries, tail.entry_id))
+            tail = await _retry(partial(store.append, session_id, entries, tail.entry_id))
         except Conflict:  # another writer of a shared session was first
             note(Note(session_id, "refused"))
             tail = await _tail(store, session_id)
@@ -107,13 +107,13 @@ async def _write_session(store: SessionStore, session_id: str, note: Callable[[N
 
 async def _tail(store: SessionStore, session_id: str) -> Tail:
     try:
-        return await _settled(partial(store.tail_of, session_id))
+        return await _retry(partial(store.tail_of, session_id))
     except NotFound:
         (header,) = next_entries(session_id, None, [SessionHeader()], store.environment)
-        return await _settled(partial(store.append, session_id, [header], None))
+        return await _retry(partial(store.append, session_id, [header], None))
 
 
-async def _settled(work: Callable[[], Awaitable[T]]) -> T:
+async def _retry(work: Callable[[], Awaitable[T]]) -> T:
     """The outcome of `work`, which is repeated for as long as it may succeed later."""
     while True:
         try:
@@ -344,7 +344,7 @@ async def check_damage(open_store: OpenStore, damage: Damage) -> None:
     exported without an error, and accept another entry.
     """
     async with opened(open_store) as store:
-        sessions = {session_id: await _filled(store, session_id) for session_id in (_DAMAGED, _INTACT)}
+        sessions = {session_id: await _fill(store, session_id) for session_id in (_DAMAGED, _INTACT)}
         findings = await check(store)
         assert not findings, f"an intact store has the findings {findings}"
     done = damage(_DAMAGED)
@@ -362,7 +362,7 @@ async def check_damage(open_store: OpenStore, damage: Damage) -> None:
             raise AssertionError(f"a damaged session cannot be used any more: {error}") from error
 
 
-async def _filled(store: SessionStore, session_id: str) -> list[Entry]:
+async def _fill(store: SessionStore, session_id: str) -> list[Entry]:
     facts = [user("one"), user(f"a needle in {session_id}"), user("three"), user(session_id * 10_000), user("five")]
     entries = next_entries(session_id, None, [SessionHeader(title=session_id), *facts], store.environment)
     await store.append(session_id, entries[:1], None)

@@ -27,13 +27,13 @@ from bartack.tools.tool_round import (
     wait_uncancelled,
 )
 from bartack.tools.tool_run import ToolRun
-from bartack.tools.tracer import ToolTracer, Untraced
+from bartack.tools.tracer import ToolTracer, UntracedTools
 
 __all__ = ["RoundOutcome", "ToolExecutor"]
 
 # How long storing the results may take after a cancellation.
 _RECORDING_MS = 5_000
-_UNTRACED = Untraced()
+_UNTRACED = UntracedTools()
 _GRACES = 3  # a tool, the hook after it and an approver may each use one up
 
 

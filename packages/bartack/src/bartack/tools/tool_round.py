@@ -17,7 +17,7 @@ from bartack.tools.approval import ApprovalPolicy, Approver, by_definition
 from bartack.tools.output import valid_text
 from bartack.tools.registry import ToolRegistry
 from bartack.tools.runtime import Runtime
-from bartack.tools.tracer import ToolTracer, Untraced
+from bartack.tools.tracer import ToolTracer, UntracedTools
 
 __all__ = [
     "NOT_STARTED",
@@ -144,7 +144,7 @@ class ToolRound:
     log: CallLog
     run_id: str
     session_id: str
-    tracer: ToolTracer = field(default_factory=Untraced)
+    tracer: ToolTracer = field(default_factory=UntracedTools)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: bool = False  # whether the approver ended the run
     refusal: Refusal | None = None  # the hook that returned it has ended the run
@@ -156,8 +156,8 @@ class ToolRound:
             raise WriteFailed
         try:
             await self.log.record(fact, still=still)
-        except Superseded:
-            raise
+        except (Superseded, asyncio.CancelledError):
+            raise  # a tool may cancel its own report of progress, which is nevertheless recorded
         except BaseException as error:
             self.fail(error)
             raise WriteFailed from error

@@ -1,7 +1,7 @@
 """What tool calls report to a tracer: a span for each call and for each wait for approval.
 
-`bartack.agent.tracing` extends this to whole runs, and `bartack.telemetry` implements it. Without a tracer, `Untraced`
-takes its place.
+`bartack.agent.tracing` extends this to whole runs, and `bartack.telemetry` implements it. Without a tracer,
+`UntracedTools` takes its place.
 """
 
 import traceback
@@ -12,7 +12,7 @@ from bartack.nouns.entries import ApprovalDecided, ApprovalRequired
 from bartack.nouns.parts import ToolCall, ToolResult
 from bartack.tools.definition import ToolDefinition
 
-__all__ = ["ApprovalSpan", "ToolCallSpan", "ToolTracer", "Untraced", "traceback_text"]
+__all__ = ["ApprovalSpan", "ToolCallSpan", "ToolTracer", "UntracedTools", "traceback_text"]
 
 
 def traceback_text(error: BaseException, *, has_content: bool) -> str:
@@ -59,7 +59,7 @@ class ToolTracer(Protocol):
         """The span of a wait for the answer to this question."""
 
 
-class Untraced:
+class UntracedTools:
     """A tracer that does nothing, and its own spans."""
 
     def tool_call(self, call: ToolCall, definition: ToolDefinition | None) -> Self:

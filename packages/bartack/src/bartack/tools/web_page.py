@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fetch_tool", "is_public"]
 
-_MAX_BYTES = 5_000_000  # of a page, unpacked
-_PAGE_CHARS = 25_000  # of one result
+_MAX_BYTES = 5_000_000  # limit for a page, unpacked
+_PAGE_CHARS = 25_000  # limit for one result
 _MAX_REDIRECTS = 8
 _TIMEOUT_S = 30.0
 _READ_BYTES = 65_536

@@ -5,7 +5,7 @@ An argument of the wrong type raises `PartValidationError`, here and not when th
 
 from datetime import datetime
 
-from bartack.nouns.noun import typed
+from bartack.nouns.noun import check_types
 from bartack.nouns.parts import Span
 from bartack.nouns.tool_states import ToolState
 from bartack.views.document_parts import ReasoningPart, StepFinishPart, StepStartPart, TextPart, TokenStats, ToolPart
@@ -21,12 +21,12 @@ __all__ = [
 
 def create_text_part(session_id: str, message_id: str, text: str, *, id: str) -> TextPart:
     """Create a `TextPart`."""
-    return typed(TextPart(id=id, session_id=session_id, message_id=message_id, text=text), "003-3.2.1")
+    return check_types(TextPart(id=id, session_id=session_id, message_id=message_id, text=text), "003-3.2.1")
 
 
 def create_reasoning_part(session_id: str, message_id: str, text: str, *, id: str, start: datetime) -> ReasoningPart:
     """Create a `ReasoningPart` that started at `start`."""
-    return typed(
+    return check_types(
         ReasoningPart(id=id, session_id=session_id, message_id=message_id, text=text, time=Span(start=start)),
         "003-3.3.1",
     )
@@ -36,7 +36,7 @@ def create_tool_part(
     session_id: str, message_id: str, call_id: str, tool: str, state: ToolState, *, id: str
 ) -> ToolPart:
     """Create a `ToolPart` in the given state."""
-    return typed(
+    return check_types(
         ToolPart(id=id, session_id=session_id, message_id=message_id, call_id=call_id, tool=tool, state=state),
         "003-3.5.1",
     )
@@ -44,14 +44,14 @@ def create_tool_part(
 
 def create_step_start_part(session_id: str, message_id: str, *, id: str) -> StepStartPart:
     """Create a `StepStartPart`."""
-    return typed(StepStartPart(id=id, session_id=session_id, message_id=message_id), "003-3.6.1")
+    return check_types(StepStartPart(id=id, session_id=session_id, message_id=message_id), "003-3.6.1")
 
 
 def create_step_finish_part(
     session_id: str, message_id: str, reason: str, cost: float | None, tokens: TokenStats | None, *, id: str
 ) -> StepFinishPart:
     """Create a `StepFinishPart`."""
-    return typed(
+    return check_types(
         StepFinishPart(id=id, session_id=session_id, message_id=message_id, reason=reason, cost=cost, tokens=tokens),
         "003-3.6.2",
     )

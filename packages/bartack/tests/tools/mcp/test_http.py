@@ -68,9 +68,9 @@ async def test_tools_that_appear_are_offered_in_the_next_turn(tmp_path: Path) ->
 async def test_a_session_that_the_server_has_forgotten_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connected = Connection._connected
+    connected = Connection._stay_connected
     monkeypatch.setattr(
-        Connection, "_connected", lambda self, _: connected(self, "legacy")
+        Connection, "_stay_connected", lambda self, _: connected(self, "legacy")
     )  # newer ones have no sessions
     with serving(json_response=True) as http:
         server = web_server(http, tmp_path)

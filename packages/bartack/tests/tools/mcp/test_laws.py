@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from bartack.nouns.errors import BartackError
 from bartack.tools.mcp.config import (
     as_json,
-    expanded,
+    expand_variables,
     load_servers,
+    mask_values,
     parse_server,
     plain_text,
-    redacted,
     secrets_in,
     server_name,
     visible_prose,
@@ -61,7 +61,7 @@ def test_names_of_tools_are_accepted_by_every_provider_and_differ(first: str, se
 
 @given(st.text(min_size=6), st.text(), st.text())
 def test_the_value_of_a_secret_is_replaced_by_its_name(secret: str, before: str, suffix: str) -> None:
-    text = redacted(f"{before}{secret}{suffix}", {"TOKEN": secret})
+    text = mask_values(f"{before}{secret}{suffix}", {"TOKEN": secret})
     assert "${TOKEN}" in text or secret in "${TOKEN}"
 
 
@@ -77,11 +77,11 @@ def test_a_configuration_that_is_written_is_read_again(args: list[str], env: dic
 @given(st.dictionaries(names, st.text(min_size=1).filter(lambda text: "$" not in text), min_size=1))
 def test_variables_are_expanded_from_the_environment(variables: dict[str, str]) -> None:
     text = "-".join(f"${{{name}}}" for name in variables)
-    assert expanded(text, variables) == "-".join(variables.values())
+    assert expand_variables(text, variables) == "-".join(variables.values())
     assert secrets_in([text], variables) == variables
     with pytest.raises(BartackError, match="is not set"):
-        expanded(text, {})
-    assert expanded("${NAME:-default}", {}) == "default"
+        expand_variables(text, {})
+    assert expand_variables("${NAME:-default}", {}) == "default"
 
 
 @given(st.text())

@@ -103,9 +103,10 @@ class MessageComposer extends HTMLElement {
     this.#emit("switch", model);
   }
 
-  #showModel(model) {
+  /** `shown` is the model that answers in a session of a gateway; a message from here goes to `model`. */
+  #showModel(model, shown = model) {
     this.#chosen = model ?? "";
-    for (const name of this.#names) write(name, this.#chosen.replace(/^[^:]*:/, "") || "no model");
+    for (const name of this.#names) write(name, (shown ?? "").replace(/^[^:]*:/, "") || "no model");
   }
 
   focus() {
@@ -123,9 +124,9 @@ class MessageComposer extends HTMLElement {
     write(this.#enter, this.#editing ? "starts a branch" : DOES[state]);
   }
 
-  details({ model, mode = "", modes = [], totals, contextTokens, contextWindow }, models) {
+  details({ model, gatewayModel, mode = "", modes = [], totals, contextTokens, contextWindow }, models) {
     this.#models = models;
-    this.#showModel(model);
+    this.#showModel(model, gatewayModel ?? model);
     this.#showModes(mode, modes);
     const spend = totals?.spend;
     const tokens = spend ? spend.inputTokens + spend.outputTokens : 0;

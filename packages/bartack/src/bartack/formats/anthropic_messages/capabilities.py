@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from bartack.formats.format import NO_SCHEMA, NOT_ENFORCED, NOTHING, Feature
 from bartack.formats.losses import Losses, Trail
 from bartack.formats.settings import BUDGETS
-from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields
+from bartack.formats.tools import HostedRow, HostedRows, filled, hosted_row
 from bartack.nouns.config import ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.hosted_tools import McpConnector, hosted_tool
 from bartack.nouns.requests import ModelRequest
@@ -241,33 +241,10 @@ def sampling(config: ModelConfig, thinking: dict[str, Any] | None, losses: Losse
 NAME = "anthropic-messages"
 
 _SEARCH = hosted_row(  # recorded
-    lambda tool: {
-        "type": "web_search_20250305",
-        "name": "web_search",
-        **filled(
-            max_uses=tool.max_uses,
-            allowed_domains=tool.allowed_domains,
-            blocked_domains=tool.blocked_domains,
-            user_location=location_fields(tool.user_location),
-        ),
-    },
+    {"type": "web_search_20250305", "name": "web_search"},
     *("max_uses", "allowed_domains", "blocked_domains", "user_location"),
 )
-_FETCH = hosted_row(  # recorded
-    lambda tool: {
-        "type": "web_fetch_20250910",
-        "name": "web_fetch",
-        **filled(
-            max_uses=tool.max_uses,
-            allowed_domains=tool.allowed_domains,
-            blocked_domains=tool.blocked_domains,
-            max_content_tokens=tool.max_content_tokens,
-            citations={"enabled": True} if tool.citations else None,
-        ),
-    },
-    *("max_uses", "allowed_domains", "blocked_domains", "max_content_tokens", "citations"),
-)
-_MCP = hosted_row(  # recorded; the address of the server is in `mcp_servers`
+_MCP = HostedRow(  # recorded; the address of the server is in `mcp_servers`
     lambda tool: {
         "type": "mcp_toolset",
         "mcp_server_name": tool.label,
@@ -276,10 +253,10 @@ _MCP = hosted_row(  # recorded; the address of the server is in `mcp_servers`
             configs={name: {"enabled": True} for name in tool.allowed_tools},
         ),
     },
-    *("label", "url", "authorization", "allowed_tools"),
+    frozenset(("label", "url", "authorization", "allowed_tools")),
 )
 _TOOL_SEARCH = hosted_row(  # recorded
-    lambda _: {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
+    {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
     models=r".*(opus|sonnet|haiku)-([5-9]|4-[5-9])|.*(mythos|fable)",
 )
 
@@ -288,10 +265,21 @@ HOSTED = HostedRows(
     {
         "": {
             "web_search": _SEARCH,
-            "web_fetch": _FETCH,
-            "code_execution": hosted_row(  # recorded
-                lambda _: {"type": "code_execution_20250825", "name": "code_execution"}
+            "web_fetch": HostedRow(  # recorded
+                lambda tool: {
+                    "type": "web_fetch_20250910",
+                    "name": "web_fetch",
+                    **filled(
+                        max_uses=tool.max_uses,
+                        allowed_domains=tool.allowed_domains,
+                        blocked_domains=tool.blocked_domains,
+                        max_content_tokens=tool.max_content_tokens,
+                        citations={"enabled": True} if tool.citations else None,
+                    ),
+                },
+                frozenset(("max_uses", "allowed_domains", "blocked_domains", "max_content_tokens", "citations")),
             ),
+            "code_execution": hosted_row({"type": "code_execution_20250825", "name": "code_execution"}),  # recorded
             "mcp": _MCP,
             "tool_search": _TOOL_SEARCH,
         },

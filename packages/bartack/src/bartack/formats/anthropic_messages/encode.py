@@ -28,12 +28,20 @@ from bartack.formats.anthropic_messages.capabilities import (
     sendable_thinking,
     with_known_opening,
 )
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
-from bartack.formats.body_values import count_leading_system, object_of, text_of
+from bartack.formats.anthropic_messages.decode import AnthropicContinuation
+from bartack.formats.body_values import count_leading_system, object_of, present, text_of
 from bartack.formats.losses import Losses, PrefixChanged, Trail
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
-from bartack.formats.settings import breakpoint_for, exact_fields, note_settings, own_extra, own_fields, with_extra
+from bartack.formats.settings import (
+    breakpoint_for,
+    exact_fields,
+    note_settings,
+    note_unsupported,
+    own_extra,
+    own_fields,
+    with_extra,
+)
 from bartack.formats.tools import parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.messages import Message
@@ -139,7 +147,8 @@ def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: 
     end = losses.trail.first + len(request.messages) - 1
     last, where = turns[-1]["content"][-1], f"messages[{end}]"
     why = ""
-    if _was_paused(request.messages[-1]):
+    meta = request.messages[-1].meta
+    if meta is not None and meta.finish_reason == "pause":
         if not _can_continue(turns[-1]):
             why = "the paused answer no longer ends as the provider left it"
     elif last["type"] == "text":
@@ -170,10 +179,6 @@ def excludes_prefill(config: ModelConfig, model: Claude) -> str:
 def system_text(texts: list[str]) -> str:
     """A system message as user text, for places where the system role is not accepted."""
     return "<system>\n" + "\n".join(texts) + "\n</system>"
-
-
-def _was_paused(message: Message) -> bool:
-    return message.meta is not None and message.meta.finish_reason == "pause"
 
 
 def _can_continue(turn: Json) -> bool:
@@ -211,16 +216,14 @@ def _tool(spec: ToolSpec, where: str, model_id: str, losses: Losses) -> list[Jso
     if not spec.is_function:
         declared = HOSTED.declared(spec, where, model_id, losses)
         return [] if declared is None else [declared]
-    tool: Json = {"name": spec.name}
-    if spec.description is not None:
-        tool["description"] = spec.description
-    tool["input_schema"] = parameters_of(spec)
-    if spec.strict is not None:
-        tool["strict"] = spec.strict
-    if spec.defer_loading:
-        tool["defer_loading"] = True
-    if spec.input_examples:
-        tool["input_examples"] = list(spec.input_examples)
+    tool = present(
+        name=spec.name,
+        description=spec.description,
+        input_schema=parameters_of(spec),
+        strict=spec.strict,
+        defer_loading=spec.defer_loading or None,
+        input_examples=spec.input_examples or None,
+    )
     return [{**tool, **own_fields(spec, NAME)}]
 
 
@@ -259,18 +262,16 @@ def _add_settings(body: Json, config: ModelConfig, model: Claude, losses: Losses
         else:
             why = "not supported by this model" if schema is not None else "it has free keys, recursion or tuples"
             losses.add("config.outputSchema", "output schema", why)
-    if config.seed is not None:
-        losses.add("config.seed", "seed", "not supported by the Messages API")
+    note_unsupported(config, losses, "the Messages API", "seed")
     note_settings(config, losses, "service_tier", "ttl")
-    settings = {
-        "thinking": fields.thinking,
-        "temperature": temperature,
-        "top_p": top_p,
-        "stop_sequences": None if config.stop_sequences is None else list(config.stop_sequences),
-        "output_config": output or None,
-        "service_tier": config.service_tier,
-    }
-    body |= {key: value for key, value in settings.items() if value is not None}
+    body |= present(
+        thinking=fields.thinking,
+        temperature=temperature,
+        top_p=top_p,
+        stop_sequences=config.stop_sequences,
+        output_config=output or None,
+        service_tier=config.service_tier,
+    )
 
 
 def _outline(messages: list[Json], trail: Trail) -> list[BodyMessage]:

@@ -24,12 +24,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
-from bartack.formats.anthropic_messages.capabilities import claude, thinking_fields
-from bartack.formats.anthropic_messages.events import readable_result
-from bartack.formats.body_values import list_at, object_at, object_of, text_at, text_of
+from bartack.formats.anthropic_messages.capabilities import NAME, claude, thinking_fields
+from bartack.formats.anthropic_messages.decode import readable_result
+from bartack.formats.body_values import HistoryReader, beyond, object_at, object_of, objects_at, text_at, text_of
 from bartack.formats.losses import Loss
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.settings import WORDS, labelled, with_exact
+from bartack.formats.tools import read_spec
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message
@@ -53,7 +54,6 @@ Json = dict[str, Any]
 
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _ROLES = ("user", "assistant", "system")
-_NOT_SETTINGS = ("model", "messages", "system", "tools", "stream")
 
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
@@ -64,41 +64,29 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     messages: list[Message] = []
     if body.get("system") is not None:
         messages.append(Message("system", reader.contents(body["system"], "$.system")))
-    for index, turn in enumerate(list_at(body.get("messages"), "$.messages")):
-        messages += reader.turn(turn, f"$.messages[{index}]")
-    tools = list_at(body.get("tools") or [], "$.tools")
-    return ModelRequest(
-        messages=tuple(messages),
-        config=_config({key: value for key, value in body.items() if key not in _NOT_SETTINGS}, model),
-        tools=tuple(reader.tool(tool, f"$.tools[{index}]") for index, tool in enumerate(tools)),
-        provider=provider,
-    )
+    for turn, path in objects_at(body.get("messages"), "$.messages"):
+        messages += reader.turn(turn, path)
+    tools = tuple(reader.tool(tool, path) for tool, path in objects_at(body.get("tools") or [], "$.tools"))
+    config = _config(beyond(body, "model", "messages", "system", "tools", "stream"), model)
+    return ModelRequest(messages=tuple(messages), config=config, tools=tools, provider=provider)
 
 
-class _Reader:
-    """Reads messages and tools, and labels continuation data with the provider and model."""
-
-    def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
-        self._model = model
-
-    def _kept(self, data: Json) -> Continuation | None:
-        return Continuation(self._provider, self._model, data) if data else None
+class _Reader(HistoryReader):
+    """Reads messages and tools."""
 
     def _kept_beyond(self, block: Json, *handled: str) -> Continuation | None:
-        return self._kept({key: value for key, value in block.items() if key not in handled})
+        return self.kept(beyond(block, *handled))
 
     # -- messages
 
     def contents(self, content: Any, path: str) -> tuple[ContentPart, ...]:
         return tuple(self._content(block, where) for block, where in _blocks(content, path))
 
-    def turn(self, turn: Any, path: str) -> list[Message]:
-        turn = object_at(turn, path)
+    def turn(self, turn: Json, path: str) -> list[Message]:
         role = turn.get("role")
         if role not in _ROLES:
             raise PartValidationError(f"unknown role {role!r}; expected {', '.join(_ROLES)}", path=f"{path}.role")
-        fields = {key: value for key, value in turn.items() if key not in ("role", "content")}
+        fields = beyond(turn, "role", "content")
         if role == "system":
             messages = [Message("system", self.contents(turn.get("content"), f"{path}.content"))]
         else:
@@ -110,9 +98,7 @@ class _Reader:
     def _with_fields(self, messages: list[Message], fields: Json) -> list[Message]:
         """The messages of a turn, whose other fields (Claude Code's `output_config`, say) the first part keeps."""
         first, *parts = messages[0].parts
-        data = {} if first.continuation is None else first.continuation.data
-        first = replace(first, continuation=self._kept({**data, "turn": fields}))
-        return [replace(messages[0], parts=(first, *parts)), *messages[1:]]
+        return [replace(messages[0], parts=(self.kept_on(first, {"turn": fields}), *parts)), *messages[1:]]
 
     def _user(self, blocks: list[tuple[Json, str]]) -> list[Message]:
         """Tool results and other content as separate messages, in their order."""
@@ -179,7 +165,7 @@ class _Reader:
 
     def _carrier(self, block: Json) -> Text | FileRef:
         """A part that carries a whole block."""
-        continuation = self._kept({"block": block})
+        continuation = self.kept({"block": block})
         source = block.get("source")
         file_id = block.get("file_id") or (source.get("file_id") if isinstance(source, dict) else None)
         if isinstance(file_id, str):
@@ -202,7 +188,7 @@ class _Reader:
             if index is not None:
                 parts[index] = self._answered(parts[index], block)
                 if index != len(parts) - 1:
-                    parts.append(Thinking("", continuation=self._kept({"resultOf": block["tool_use_id"]})))
+                    parts.append(Thinking("", continuation=self.kept({"resultOf": block["tool_use_id"]})))
                 continue
             part = self._part(kind, block, path)
             if isinstance(part, ToolCall) and part.executed_by == "provider":
@@ -218,11 +204,11 @@ class _Reader:
                 text = text_at(block.get("thinking"), f"{path}.thinking")
                 return Thinking(text, continuation=self._kept_beyond(block, "type", "thinking"))
             case "redacted_thinking":
-                return Thinking("", continuation=self._kept(block))
+                return Thinking("", continuation=self.kept(block))
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 return self._call(kind, block, path)
             case _:
-                return Thinking("", continuation=self._kept({"block": block}))
+                return Thinking("", continuation=self.kept({"block": block}))
 
     def _call(self, kind: str, block: Json, path: str) -> ToolCall:
         arguments = object_at(block.get("input"), f"{path}.input")
@@ -239,39 +225,26 @@ class _Reader:
 
     def _answered(self, call: Part, block: Json) -> ToolCall:
         assert isinstance(call, ToolCall)
-        data = {} if call.continuation is None else call.continuation.data
         content, is_error = readable_result(block)
-        return replace(
-            call,
-            result=ToolResult(call.tool_call_id, content, is_error=is_error),
-            continuation=self._kept({**data, "result": block}),
-        )
+        result = ToolResult(call.tool_call_id, content, is_error=is_error)
+        answered: ToolCall = self.kept_on(replace(call, result=result), {"result": block})
+        return answered
 
     # -- tools
 
-    def tool(self, tool: Any, path: str) -> ToolSpec:
-        tool = object_at(tool, path)
+    def tool(self, tool: Json, path: str) -> ToolSpec:
         if tool.get("type") not in (None, "custom"):
             name = text_of(tool, "name") or text_of(tool, "mcp_server_name") or text_of(tool, "type")
-            return ToolSpec(name, {}, native=self._kept(tool))
-        handled = {"name", "description", "input_schema", "strict"}
-        extra = {key: value for key, value in tool.items() if key not in handled}
-        description = tool.get("description")
-        return ToolSpec(
-            text_at(tool.get("name"), f"{path}.name"),
-            object_at(tool.get("input_schema"), f"{path}.input_schema"),
-            description=None if description is None else text_at(description, f"{path}.description"),
-            strict=tool["strict"] if isinstance(tool.get("strict"), bool) else None,
-            extra=labelled("anthropic-messages", extra),
-        )
+            return ToolSpec(name, {}, native=self.kept(tool))
+        strict = tool["strict"] if isinstance(tool.get("strict"), bool) else None
+        return read_spec(tool, NAME, path, tool.get("input_schema"), "input_schema", "strict", strict=strict)
 
 
 def _blocks(content: Any, path: str) -> list[tuple[Json, str]]:
     """Content blocks with their paths; a string is short for one text block."""
     if isinstance(content, str):
         return [({"type": "text", "text": content}, path)]
-    items = list_at(content, path)
-    return [(object_at(block, f"{path}[{index}]"), f"{path}[{index}]") for index, block in enumerate(items)]
+    return list(objects_at(content, path))
 
 
 def _bytes_of(source: Json) -> bytes | None:
@@ -302,7 +275,7 @@ def _config(settings: Json, model: str) -> ModelConfig:
         fields["stop_sequences"] = tuple(remaining.pop("stop_sequences"))
     _take_choice(remaining, fields)
     _take_output(remaining, fields, model)
-    return ModelConfig(model, extra=labelled("anthropic-messages", remaining), **fields)
+    return ModelConfig(model, extra=labelled(NAME, remaining), **fields)
 
 
 @lru_cache(maxsize=64)
@@ -337,7 +310,7 @@ def _take_output(remaining: Json, fields: Json, model: str) -> None:
         if (encoded.thinking, encoded.effort) != (thinking, effort):
             exact = {} if thinking is None else {"thinking": thinking}
             exact |= {} if effort is None else {"output_config": {"effort": effort}}
-            config = with_exact(config, "anthropic-messages", exact)
+            config = with_exact(config, NAME, exact)
         fields["thinking"] = config
     form = output.get("format")
     if isinstance(form, dict) and form.keys() == {"type", "schema"} and claude(model).takes_schema:
@@ -371,7 +344,7 @@ def _thinking_config(thinking: Any, effort: Any) -> ThinkingConfig | None:
 # -- a request for a model of another provider
 
 
-_FORMAT = "anthropic-messages"
+_FORMAT = NAME
 _BILLING = "x-anthropic-billing-header:"
 _PLACEHOLDER = "DeferredToolPlaceholder"
 

@@ -21,17 +21,25 @@ from bartack.formats.anthropic_messages.encode import excludes_prefill, system_t
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter
 from bartack.formats.bedrock_converse.capabilities import add_cache_points, thinking_fields
 from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
+from bartack.formats.body_values import present
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.repair import CONTINUE_PROMPT
-from bartack.formats.settings import note_settings, own_extra, own_fields, with_extra
+from bartack.formats.settings import (
+    note_settings,
+    note_unsupported,
+    own_extra,
+    own_fields,
+    with_extra,
+    written_settings,
+)
 from bartack.formats.tools import HostedRows, hosted_row, note_tool_options, parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolSpec
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["encode"]
+__all__ = ["INFERENCE", "encode"]
 
 Json = dict[str, Any]
 
@@ -41,12 +49,18 @@ HOSTED = HostedRows(
     "bedrock-converse",
     {
         "": {
-            "web_search": hosted_row(lambda _: {"systemTool": {"name": "nova_grounding"}}, models=_NOVA),
-            "code_execution": hosted_row(lambda _: {"systemTool": {"name": "nova_code_interpreter"}}, models=_NOVA),
+            "web_search": hosted_row({"systemTool": {"name": "nova_grounding"}}, models=_NOVA),
+            "code_execution": hosted_row({"systemTool": {"name": "nova_code_interpreter"}}, models=_NOVA),
         }
     },
 )
 
+INFERENCE = {  # our setting -> that of `inferenceConfig`
+    "max_tokens": "maxTokens",
+    "temperature": "temperature",
+    "top_p": "topP",
+    "stop_sequences": "stopSequences",
+}
 _CHOICES = {"auto": "auto", "required": "any"}
 _DOCUMENT_ONLY = {"text": "(see the document)"}
 
@@ -63,21 +77,12 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     is_forced = "toolChoice" in tools and "auto" not in tools["toolChoice"]
     fields = thinking_fields(config, _outline(messages), is_forced, losses)
     temperature, top_p = sampling(config, fields.get("thinking"), losses)
-    settings = {
-        "maxTokens": config.max_tokens,
-        "temperature": temperature,
-        "topP": top_p,
-        "stopSequences": None if config.stop_sequences is None else list(config.stop_sequences),
-    }
-    settings = {name: value for name, value in settings.items() if value is not None}
+    settings = present(**written_settings(config, INFERENCE) | {"temperature": temperature, "topP": top_p})
     optional = {"inferenceConfig": settings, "toolConfig": tools, "additionalModelRequestFields": fields}
     body |= {name: value for name, value in optional.items() if value}
     if config.output_schema is not None:
         _add_schema(body, config, losses)
-    if config.seed is not None:
-        losses.add("config.seed", "seed", "not supported by Converse")
-    if config.parallel_tool_calls is False:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Converse")
+    note_unsupported(config, losses, "Converse", "seed", "parallel_tool_calls")
     if config.cache_config is not None:
         add_cache_points(config.model_id, body, config.cache_config, losses)
     if config.service_tier is not None:
@@ -89,7 +94,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
 def _add_schema(body: Json, config: ModelConfig, losses: Losses) -> None:
     model = claude(config.model_id)
     schema = claude_schema(config.output_schema or {}) if model.family else config.output_schema
-    if schema is None or not model.takes_schema:  # which other families take one is not verified
+    if schema is None or not model.takes_schema:  # for other families than Claude, this is not verified
         why = "not supported by this model" if schema is not None else "it has free keys, recursion or tuples"
         losses.add("config.outputSchema", "output schema", why)
         return
@@ -196,9 +201,10 @@ def _tool(spec: ToolSpec, where: str, model_id: str, losses: Losses) -> Json:
     if not spec.is_function:
         return HOSTED.declared(spec, where, model_id, losses) or {}
     note_tool_options(spec, where, losses)
-    entry: Json = {"name": spec.name, "inputSchema": {"json": parameters_of(spec)}}
-    if spec.description:  # an empty string is refused
-        entry["description"] = spec.description
-    if spec.strict is not None:
-        entry["strict"] = spec.strict
+    entry = present(
+        name=spec.name,
+        inputSchema={"json": parameters_of(spec)},
+        description=spec.description or None,  # an empty string is refused
+        strict=spec.strict,
+    )
     return {"toolSpec": {**entry, **own_fields(spec, "bedrock-converse")}}

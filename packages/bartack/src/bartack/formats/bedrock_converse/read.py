@@ -15,17 +15,26 @@ from bartack.formats.anthropic_messages.capabilities import claude
 from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter, read_media
 from bartack.formats.bedrock_converse.capabilities import read_thinking
 from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
-from bartack.formats.body_values import list_at, number_at, object_at, text_at, texts_at
+from bartack.formats.bedrock_converse.encode import INFERENCE
+from bartack.formats.body_values import (
+    HistoryReader,
+    beyond,
+    items_at,
+    message_at,
+    number_at,
+    object_at,
+    objects_at,
+    text_at,
+)
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
-from bartack.formats.settings import labelled
+from bartack.formats.settings import labelled, take_settings
 from bartack.nouns.config import ModelConfig, SpecificTool, ToolChoice, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import (
     ContentPart,
-    Continuation,
     FileRef,
     Part,
     Text,
@@ -40,12 +49,6 @@ __all__ = ["read_request"]
 
 Json = dict[str, Any]
 
-_SETTINGS = {  # our setting -> that of `inferenceConfig`
-    "max_tokens": "maxTokens",
-    "temperature": "temperature",
-    "top_p": "topP",
-    "stop_sequences": "stopSequences",
-}
 _MEDIA = frozenset(("image", "document", "video", "audio"))
 
 
@@ -58,8 +61,8 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     system = reader.parts(remaining.pop("system", None) or [], "$.system", "system")
     if system:
         messages.append(Message("system", tuple(system)))
-    for index, message in enumerate(list_at(remaining.pop("messages", None), "$.messages")):
-        messages += reader.messages(object_at(message, f"$.messages[{index}]"), f"$.messages[{index}]")
+    for message, path in objects_at(remaining.pop("messages", None), "$.messages"):
+        messages += reader.messages(message, path)
     settings = _inference(remaining)
     tools, choice = reader.tools(remaining)
     fields = remaining.pop("additionalModelRequestFields", None) or {}
@@ -75,11 +78,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
 def _inference(body: Json) -> Json:
     """The settings of `inferenceConfig`; those without a field of ours stay in `rest`."""
     inference = dict(object_at(body.pop("inferenceConfig", None) or {}, "$.inferenceConfig"))
-    settings: Json = {}
-    for field, name in _SETTINGS.items():
-        if inference.get(name) is not None:
-            check = texts_at if name == "stopSequences" else number_at
-            settings[field] = check(inference.pop(name), f"$.inferenceConfig.{name}")
+    settings = take_settings(inference, INFERENCE, "$.inferenceConfig", number_at)
     if inference:
         body["inferenceConfig"] = inference
     return settings
@@ -99,16 +98,8 @@ def _output_schema(body: Json, model: str) -> Json | None:
     return schema
 
 
-class _Reader:
-    """Reads messages and tools, and labels continuation data with the provider and model."""
-
-    def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
-        self._model = model
-
-    def _with_data(self, part: Any, data: Json) -> Any:
-        carried = {} if part.continuation is None else part.continuation.data
-        return replace(part, continuation=Continuation(self._provider, self._model, {**carried, **data}))
+class _Reader(HistoryReader):
+    """Reads messages and tools."""
 
     def messages(self, message: Json, path: str) -> list[Message]:
         role = text_at(message.get("role"), f"{path}.role")
@@ -116,22 +107,18 @@ class _Reader:
             raise PartValidationError(f"unknown role {role!r}; expected user, assistant or system", path=f"{path}.role")
         parts = self.parts(message.get("content"), f"{path}.content", role)
         if role == "system" and parts:
-            parts[0] = self._with_data(parts[0], {"role": "system"})
-        try:
-            if role != "user":
-                return [Message(role, tuple(parts))]  # type: ignore[arg-type]  # one of the two others
-            grouped = groupby(parts, lambda part: isinstance(part, ToolResult))
-            return [Message("tool" if are_results else "user", tuple(group)) for are_results, group in grouped]
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
+            parts[0] = self.kept_on(parts[0], {"role": "system"})
+        if role != "user":
+            return [message_at(role, parts, path)]  # type: ignore[arg-type]  # one of the two others
+        grouped = groupby(parts, lambda part: isinstance(part, ToolResult))
+        return [message_at("tool" if are_results else "user", group, path) for are_results, group in grouped]
 
     def parts(self, content: Any, path: str, role: str) -> list[Part]:
         parts: list[Part] = []
-        for index, value in enumerate(list_at(content, path)):
-            where = f"{path}[{index}]"
+        for value, where in items_at(content, path):
             block = _block_at(value, where)
             if "cachePoint" in block and parts:
-                parts[-1] = self._with_data(parts[-1], block)
+                parts[-1] = self.kept_on(parts[-1], block)
             elif "toolResult" in block and role == "assistant":
                 self._add_provider_result(block["toolResult"], parts, where)
             else:
@@ -140,13 +127,13 @@ class _Reader:
 
     def _exact(self, part: Any, block: Json) -> Any:
         """The part, and the block beside it unless the encoder would write the part as that block."""
-        losses = Losses(self._provider)
+        losses = Losses(self.provider)
         losses.expect(ConverseContinuation)
-        blocks = ConverseBlockWriter(self._model, losses).blocks(part, "")
+        blocks = ConverseBlockWriter(self.model_id, losses).blocks(part, "")
         expected = block
         if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
-            expected = {"toolResult": {key: value for key, value in block["toolResult"].items() if key != "status"}}
-        return part if blocks == [expected] else self._with_data(part, {"block": block})
+            expected = {"toolResult": beyond(block["toolResult"], "status")}
+        return part if blocks == [expected] else self.kept_on(part, {"block": block})
 
     def _part(self, block: Json, path: str, role: str) -> Part:
         [(kind, value)] = block.items()
@@ -164,9 +151,9 @@ class _Reader:
             case "reasoningContent":
                 return self._reasoning(content, where)
             case "citationsContent":
-                pieces = list_at(content.get("content") or [], f"{where}.content")
-                texts = [str(object_at(piece, where).get("text", "")) for piece in pieces]
-                cited: Part = self._with_data(Text("".join(texts)), {"citations": content.get("citations") or []})
+                pieces = items_at(content.get("content") or [], f"{where}.content")
+                texts = [str(object_at(piece, where).get("text", "")) for piece, _ in pieces]
+                cited: Part = self.kept_on(Text("".join(texts)), {"citations": content.get("citations") or []})
                 return cited
             case "guardContent" if isinstance(content.get("text"), dict):
                 return Text(text_at(content["text"].get("text"), f"{where}.text.text"))
@@ -178,8 +165,8 @@ class _Reader:
         text, data = "", content
         if isinstance(reasoning, dict):
             text = text_at(reasoning.get("text"), f"{path}.text")
-            data = {"reasoningText": {key: value for key, value in reasoning.items() if key != "text"}}
-        part: Thinking = self._with_data(Thinking(text), data)
+            data = {"reasoningText": beyond(reasoning, "text")}
+        part: Thinking = self.kept_on(Thinking(text), data)
         return part
 
     def _call(self, content: Json, path: str) -> ToolCall:
@@ -190,12 +177,12 @@ class _Reader:
             object_at(content.get("input"), f"{path}.input"),
             executed_by="provider" if is_provider_call else "client",
         )
-        return self._with_data(call, {"type": SERVER_TOOL}) if is_provider_call else call
+        return self.kept_on(call, {"type": SERVER_TOOL}) if is_provider_call else call
 
     def _result(self, content: Json, path: str) -> ToolResult:
         call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
-        numbered = enumerate(list_at(content.get("content"), f"{path}.content"))
-        blocks = [_block_at(block, f"{path}.content[{index}]") for index, block in numbered]
+        items = items_at(content.get("content"), f"{path}.content")
+        blocks = [_block_at(block, where) for block, where in items]
         return ToolResult(call_id, self._result_content(blocks, path), is_error=content.get("status") == "error")
 
     def _result_content(self, blocks: list[Json], path: str) -> ToolContent:
@@ -205,7 +192,7 @@ class _Reader:
                 content: ToolContent = value
                 return content
         pieces = [
-            self._with_data(Text(json_text(block["json"])), {"block": block})
+            self.kept_on(Text(json_text(block["json"])), {"block": block})
             if "json" in block
             else self._exact(self._part(block, f"{path}.content[{index}]", "user"), block)
             for index, block in enumerate(blocks)
@@ -218,17 +205,17 @@ class _Reader:
         call_key = (result.tool_call_id, "provider")
         for index, part in enumerate(parts):
             if isinstance(part, ToolCall) and (part.tool_call_id, part.executed_by) == call_key:
-                parts[index] = replace(self._with_data(part, {"toolResult": value}), result=result)
+                parts[index] = replace(self.kept_on(part, {"toolResult": value}), result=result)
                 return
-        parts.append(self._with_data(Thinking(""), {"block": {"toolResult": value}}))
+        parts.append(self.kept_on(Thinking(""), {"block": {"toolResult": value}}))
 
     # -- tools
 
     def tools(self, body: Json) -> tuple[tuple[ToolSpec, ...], ToolChoice | None]:
         """The tools and the tool choice, removed from `rest`."""
         config = dict(object_at(body.pop("toolConfig", None) or {}, "$.toolConfig"))
-        entries = list_at(config.pop("tools", []), "$.toolConfig.tools")
-        tools = tuple(self._tool(entry, f"$.toolConfig.tools[{index}]") for index, entry in enumerate(entries))
+        entries = items_at(config.pop("tools", []), "$.toolConfig.tools")
+        tools = tuple(self._tool(entry, path) for entry, path in entries)
         choice = _choice(config.get("toolChoice"))
         if choice is not None:
             del config["toolChoice"]
@@ -240,7 +227,7 @@ class _Reader:
         [(kind, value)] = _block_at(entry, path).items()
         if kind != "toolSpec":
             name = value.get("name", kind) if isinstance(value, dict) else kind
-            return ToolSpec(text_at(name, path), {}, native=Continuation(self._provider, self._model, entry))
+            return ToolSpec(text_at(name, path), {}, native=self.kept(entry))
         spec = dict(object_at(value, f"{path}.toolSpec"))
         schema = object_at(spec.pop("inputSchema", None), f"{path}.toolSpec.inputSchema")
         return ToolSpec(

@@ -20,10 +20,10 @@ from bartack.formats.body_values import count_leading_system
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import gemini_generation, is_accepted
 from bartack.formats.gemini_generate.decode import TEXT_METADATA, GeminiContinuation
-from bartack.formats.gemini_generate.settings import function_calling, generation_config, tools
+from bartack.formats.gemini_generate.settings import NAME, function_calling, generation_config, tools
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
-from bartack.formats.settings import note_settings, own_extra, with_extra
+from bartack.formats.settings import note_settings, note_unsupported, own_extra, with_extra
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
@@ -70,9 +70,9 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     }
     body |= {key: value for key, value in fields.items() if value}
     note_settings(config, losses)
-    if config.parallel_tool_calls is False and request.tools:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Gemini")
-    return with_extra(body, own_extra(request, "gemini-generate", losses))
+    if request.tools:
+        note_unsupported(config, losses, "Gemini", "parallel_tool_calls")
+    return with_extra(body, own_extra(request, NAME, losses))
 
 
 class _History:

@@ -3,22 +3,32 @@
 The tools that Gemini executes are on ai.google.dev/gemini-api/docs/tools. Vertex AI has no file search.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from bartack.formats.body_values import list_at, object_at, text_at
+from bartack.formats.body_values import Json, beyond, items_at, object_at, present, text_at
 from bartack.formats.gemini import LEVELS, gemini_generation, thinking_budget, thinking_level
 from bartack.formats.losses import Losses
-from bartack.formats.settings import exact_fields, labelled, own_fields, refuse_several_answers, with_exact
-from bartack.formats.tools import HostedRows, filled, hosted_row, note_tool_options
+from bartack.formats.settings import (
+    exact_fields,
+    labelled,
+    own_fields,
+    refuse_several_answers,
+    take_settings,
+    with_exact,
+    written_settings,
+)
+from bartack.formats.tools import HostedRows, hosted_row, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.parts import Continuation
 
 __all__ = [
     "HOSTED",
+    "NAME",
+    "entries_at",
     "fields_at",
     "function_calling",
     "generation_config",
-    "items_at",
     "read_choice",
     "read_settings",
     "read_tools",
@@ -28,32 +38,31 @@ __all__ = [
 # -- the tools that Gemini executes
 
 
+NAME = "gemini-generate"
+
 _FILES = hosted_row(  # recorded
-    lambda tool: {"fileSearch": filled(fileSearchStoreNames=tool.stores, topK=tool.max_results)},
-    *("stores", "max_results"),
+    {"fileSearch": {}}, fileSearch__fileSearchStoreNames="stores", fileSearch__topK="max_results"
 )
-_TOOLS = {
-    "web_search": hosted_row(lambda _: {"googleSearch": {}}),  # recorded
-    "web_fetch": hosted_row(lambda _: {"urlContext": {}}),  # recorded
-    "code_execution": hosted_row(lambda _: {"codeExecution": {}}),  # recorded
+_TOOLS = {  # recorded
+    "web_search": hosted_row({"googleSearch": {}}),
+    "web_fetch": hosted_row({"urlContext": {}}),
+    "code_execution": hosted_row({"codeExecution": {}}),
 }
 
 # "Tool use with function calling is unsupported", of models before Gemini 3.
-HOSTED = HostedRows(
-    "gemini-generate", {"": {**_TOOLS, "file_search": _FILES}, "vertex": _TOOLS}, beside_functions=False
-)
+HOSTED = HostedRows(NAME, {"": {**_TOOLS, "file_search": _FILES}, "vertex": _TOOLS}, beside_functions=False)
 
-
-Json = dict[str, Any]
 
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 _CHOICES: dict[str, ToolChoice] = {"AUTO": "auto", "ANY": "required", "NONE": "none"}
-_NUMBERS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "temperature": ("temperature", (int, float)),
-    "topP": ("top_p", (int, float)),
-    "maxOutputTokens": ("max_tokens", (int,)),
-    "seed": ("seed", (int,)),
+_SETTINGS = {  # our setting -> Gemini's
+    "temperature": "temperature",
+    "top_p": "topP",
+    "max_tokens": "maxOutputTokens",
+    "stop_sequences": "stopSequences",
+    "seed": "seed",
 }
+_WHOLE = ("maxOutputTokens", "seed")
 
 
 # -- writing
@@ -71,17 +80,10 @@ def tools(specs: tuple[ToolSpec, ...], model_id: str, losses: Losses) -> list[Js
         if not entries or "functionDeclarations" not in entries[-1]:
             entries.append({"functionDeclarations": []})
         note_tool_options(spec, f"tools[{index}]", losses)
-        entries[-1]["functionDeclarations"].append(_declaration(spec))
+        fields = present(description=spec.description, parametersJsonSchema=spec.parameter_schema or None)
+        function = {"name": spec.name, **fields, **own_fields(spec, NAME)}
+        entries[-1]["functionDeclarations"].append(function)
     return entries
-
-
-def _declaration(spec: ToolSpec) -> Json:
-    declaration: Json = {"name": spec.name}
-    if spec.description is not None:
-        declaration["description"] = spec.description
-    if spec.parameter_schema:
-        declaration["parametersJsonSchema"] = spec.parameter_schema
-    return {**declaration, **own_fields(spec, "gemini-generate")}
 
 
 def function_calling(config: ModelConfig, specs: tuple[ToolSpec, ...]) -> Json:
@@ -96,40 +98,31 @@ def function_calling(config: ModelConfig, specs: tuple[ToolSpec, ...]) -> Json:
 
 def generation_config(config: ModelConfig) -> Json:
     """The `generationConfig`; empty if nothing is set."""
-    settings: Json = {
-        "temperature": config.temperature,
-        "topP": config.top_p,
-        "maxOutputTokens": config.max_tokens,
-        "stopSequences": None if config.stop_sequences is None else list(config.stop_sequences),
-        "seed": config.seed,
-    }
+    settings = written_settings(config, _SETTINGS)
     if config.output_schema is not None:
         settings["responseMimeType"] = "application/json"
         settings["responseJsonSchema"] = config.output_schema
     if config.thinking is not None:
-        exact = exact_fields(config.thinking, "gemini-generate")
+        exact = exact_fields(config.thinking, NAME)
         settings["thinkingConfig"] = exact.get("thinkingConfig") or _thinking(config.thinking, config.model_id)
-    return {key: value for key, value in settings.items() if value is not None}
+    return settings
 
 
 def _thinking(thinking: ThinkingConfig, model_id: str) -> Json:
     """A budget as it is; an effort as a level for Gemini 3, else as the budget that Google uses for it."""
-    fields: Json = {}
     if thinking.budget_tokens is None and gemini_generation(model_id) >= 3:
-        fields["thinkingLevel"] = thinking_level(thinking, model_id)
+        fields = present(thinkingLevel=thinking_level(thinking, model_id))
     else:
-        fields["thinkingBudget"] = thinking_budget(thinking, model_id)
-    if fields.get("thinkingBudget") != 0:
-        fields["includeThoughts"] = True
-    return {key: value for key, value in fields.items() if value is not None}
+        fields = present(thinkingBudget=thinking_budget(thinking, model_id))
+    return fields if fields.get("thinkingBudget") == 0 else {**fields, "includeThoughts": True}
 
 
 # -- reading
 
 
-def items_at(value: Any, path: str) -> list[Any]:
-    """The value as a list, a single object as a list of one. Raises `PartValidationError` for anything else."""
-    return [value] if isinstance(value, dict) else list_at(value, path)
+def entries_at(value: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """The items of a list, or a single object, with their paths. Raises `PartValidationError` for anything else."""
+    return items_at([value] if isinstance(value, dict) else value, path)
 
 
 def fields_at(value: Any, path: str) -> Json:
@@ -140,12 +133,11 @@ def fields_at(value: Any, path: str) -> Json:
 def read_tools(entries: Any, provider: str, model_id: str) -> tuple[ToolSpec, ...]:
     """The functions, and Google's own tools as they were declared."""
     specs: list[ToolSpec] = []
-    for index, entry in enumerate(items_at(entries, "$.tools")):
-        path = f"$.tools[{index}]"
+    for entry, path in entries_at(entries, "$.tools"):
         for key, value in fields_at(entry, path).items():
             if key == "functionDeclarations":
-                for number, declaration in enumerate(items_at(value, f"{path}.{key}")):
-                    specs.append(_read_function(f"{path}.{key}[{number}]", declaration))
+                declarations = entries_at(value, f"{path}.{key}")
+                specs += [_read_function(where, declaration) for declaration, where in declarations]
             else:
                 specs.append(ToolSpec(key, {}, native=Continuation(provider, model_id, {key: value})))
     return tuple(specs)
@@ -157,7 +149,7 @@ def _read_function(path: str, declaration: Any) -> ToolSpec:
     older = _json_schema(remaining.pop("parameters", {}))
     schema = object_at(remaining.pop("parametersJsonSchema", older), f"{path}.parameters")
     description = remaining.pop("description", None)
-    return ToolSpec(name, schema, description=description, extra=labelled("gemini-generate", remaining))
+    return ToolSpec(name, schema, description=description, extra=labelled(NAME, remaining))
 
 
 def _json_schema(schema: Any) -> Any:
@@ -177,13 +169,9 @@ def _json_schema(schema: Any) -> Any:
 def read_settings(body: Json, model_id: str) -> Json:
     """Our settings, removed from the body's `generationConfig`."""
     settings = dict(object_at(body.pop("generationConfig", None) or {}, "$.generationConfig"))
-    fields: Json = {
-        ours: settings.pop(theirs) for theirs, (ours, types) in _NUMBERS.items() if type(settings.get(theirs)) in types
-    }
     refuse_several_answers(settings.pop("candidateCount", None), "$.generationConfig.candidateCount")
-    stops = settings.get("stopSequences")
-    if isinstance(stops, list) and all(isinstance(stop, str) for stop in stops):
-        fields["stop_sequences"] = tuple(settings.pop("stopSequences"))
+    readable = {ours: theirs for ours, theirs in _SETTINGS.items() if _is_readable(theirs, settings.get(theirs))}
+    fields = take_settings(settings, readable, "$.generationConfig")
     if settings.get("responseMimeType") == "application/json":
         schema = settings.get("responseJsonSchema", _json_schema(settings.get("responseSchema")))
         if isinstance(schema, dict):
@@ -194,6 +182,13 @@ def read_settings(body: Json, model_id: str) -> Json:
     if settings:
         body["generationConfig"] = settings
     return fields
+
+
+def _is_readable(name: str, value: Any) -> bool:
+    """Whether a setting has a type that Google documents. Others stay in the body, for Google to refuse."""
+    if name == "stopSequences":
+        return isinstance(value, list) and all(isinstance(stop, str) for stop in value)
+    return type(value) is int or (type(value) is float and name not in _WHOLE)
 
 
 def _read_thinking(settings: Json, model_id: str) -> Json:
@@ -216,7 +211,7 @@ def _read_thinking(settings: Json, model_id: str) -> Json:
         return {}
     del settings["thinkingConfig"]
     is_same = _thinking(thinking, model_id) == {**exact, **({} if level is None else {"thinkingLevel": effort})}
-    return {"thinking": thinking if is_same else with_exact(thinking, "gemini-generate", {"thinkingConfig": exact})}
+    return {"thinking": thinking if is_same else with_exact(thinking, NAME, {"thinkingConfig": exact})}
 
 
 def read_choice(body: Json) -> Json:
@@ -232,5 +227,5 @@ def read_choice(body: Json) -> Json:
             choice = _CHOICES[mode]
         case _:
             return {}
-    body["toolConfig"] = {key: value for key, value in settings.items() if key != "functionCallingConfig"}
+    body["toolConfig"] = beyond(settings, "functionCallingConfig")
     return {"tool_choice": choice}

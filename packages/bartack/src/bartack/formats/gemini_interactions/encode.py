@@ -9,29 +9,27 @@ ai.google.dev/gemini-api/docs/interactions has them.
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system
+from bartack.formats.body_values import Json, count_leading_system, present
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import is_accepted, thinking_level
 from bartack.formats.gemini_interactions.decode import InteractionsContinuation
 from bartack.formats.losses import Losses
 from bartack.formats.media import media_type, placeholder
-from bartack.formats.settings import exact_fields, note_settings, own_extra, own_fields, with_extra
-from bartack.formats.tools import HostedRows, filled, hosted_row, note_tool_options
+from bartack.formats.settings import exact_fields, note_settings, note_unsupported, own_extra, own_fields, with_extra
+from bartack.formats.tools import HostedRow, HostedRows, filled, hosted_row, note_tool_options
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import ContentPart, FileRef, Image, Part, Text, Thinking, ToolCall, ToolResult
 from bartack.nouns.requests import ModelRequest
 
-__all__ = ["CHOICES", "HOSTED", "SETTINGS", "encode", "thinking_fields"]
+__all__ = ["CHOICES", "HOSTED", "NAME", "SETTINGS", "encode", "thinking_fields"]
 
 # -- the tools that Gemini executes
 
 
-_FILES = hosted_row(
-    lambda tool: {"type": "file_search", **filled(file_search_store_names=tool.stores, top_k=tool.max_results)},
-    *("stores", "max_results"),
-)
-_MCP = hosted_row(
+NAME = "gemini-interactions"
+
+_MCP = HostedRow(
     lambda tool: {
         "type": "mcp_server",
         "name": tool.label,
@@ -41,25 +39,22 @@ _MCP = hosted_row(
             allowed_tools=[{"mode": "any", "tools": list(tool.allowed_tools)}] if tool.allowed_tools else None,
         ),
     },
-    *("label", "url", "authorization", "allowed_tools"),
+    frozenset(("label", "url", "authorization", "allowed_tools")),
 )
 
 HOSTED = HostedRows(
-    "gemini-interactions",
+    NAME,
     {
         "": {
-            "web_search": hosted_row(lambda _: {"type": "google_search"}),
-            "web_fetch": hosted_row(lambda _: {"type": "url_context"}),
-            "code_execution": hosted_row(lambda _: {"type": "code_execution"}),
-            "file_search": _FILES,
+            "web_search": hosted_row({"type": "google_search"}),
+            "web_fetch": hosted_row({"type": "url_context"}),
+            "code_execution": hosted_row({"type": "code_execution"}),
+            "file_search": hosted_row({"type": "file_search"}, file_search_store_names="stores", top_k="max_results"),
             "mcp": _MCP,
         }
     },
     beside_functions=False,  # as with generateContent
 )
-
-
-Json = dict[str, Any]
 
 CHOICES: dict[ToolChoice, str] = {"auto": "auto", "required": "any", "none": "none"}
 SETTINGS = {  # our names -> Gemini's
@@ -80,7 +75,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     steps = _Steps(losses)
     for index, message in enumerate(request.messages[leading:], start=leading):
         steps.add(f"messages[{index}]", message)
-    extra = own_extra(request, "gemini-interactions", losses)
+    extra = own_extra(request, NAME, losses)
     body: Json = {} if "agent" in extra else {"model": config.model_id}
     body |= {"input": steps.finish(), "stream": True}
     system = [text for message in request.messages[:leading] for text in _texts(message.parts)]
@@ -265,26 +260,22 @@ def _tools(request: ModelRequest, losses: Losses) -> list[Json]:
 
 def _function(where: str, spec: ToolSpec, losses: Losses) -> Json:
     note_tool_options(spec, where, losses)
-    fields: Json = {"type": "function", "name": spec.name}
-    if spec.description is not None:
-        fields["description"] = spec.description
-    if spec.parameter_schema:
-        fields["parameters"] = spec.parameter_schema
-    return {**fields, **own_fields(spec, "gemini-interactions")}
+    fields = present(description=spec.description, parameters=spec.parameter_schema or None)
+    return {"type": "function", "name": spec.name, **fields, **own_fields(spec, NAME)}
 
 
 def _generation_config(config: ModelConfig, tools: tuple[ToolSpec, ...], losses: Losses) -> Json:
     settings = filled(**{name: getattr(config, field) for field, name in SETTINGS.items()})
     settings |= filled(tool_choice=_tool_choice(config, tools))
     if config.thinking is not None:
-        exact = exact_fields(config.thinking, "gemini-interactions")
+        exact = exact_fields(config.thinking, NAME)
         settings |= exact or thinking_fields(config.thinking, config.model_id)
         if config.thinking.budget_tokens is not None:
             losses.add(
                 "config.thinking.budgetTokens", "thinking budget", "this API has levels; the nearest one is sent"
             )
-    if config.parallel_tool_calls is False and tools:
-        losses.add("config.parallelToolCalls", "one call at a time", "not supported by Gemini")
+    if tools:
+        note_unsupported(config, losses, "Gemini", "parallel_tool_calls")
     return settings
 
 

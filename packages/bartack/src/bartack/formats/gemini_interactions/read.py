@@ -4,17 +4,28 @@
 Google executed are kept whole, unknown fields of other steps and contents as continuation data.
 """
 
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import bytes_at, list_at, object_at, object_of, text_at, text_of, texts_at
+from bartack.formats.body_values import (
+    HistoryReader,
+    beyond,
+    bytes_at,
+    object_at,
+    object_of,
+    objects_at,
+    text_at,
+    text_of,
+)
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import LEVELS, URL_SAFE, media_tool
 from bartack.formats.gemini_interactions.decode import MEDIA, result_content
-from bartack.formats.gemini_interactions.encode import CHOICES, SETTINGS, thinking_fields
-from bartack.formats.settings import labelled, with_exact
+from bartack.formats.gemini_interactions.encode import CHOICES, NAME, SETTINGS, thinking_fields
+from bartack.formats.settings import labelled, take_settings, with_exact
+from bartack.formats.tools import read_spec
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Role
@@ -38,12 +49,10 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
         instruction = text_at(remaining.pop("system_instruction"), "$.system_instruction")
         history.add("system", Text(instruction))
     history.read_input(remaining.pop("input", None))
-    tools = tuple(
-        _tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", provider, model_id)
-        for index, tool in enumerate(list_at(remaining.pop("tools", []), "$.tools"))
-    )
+    declared = objects_at(remaining.pop("tools", []), "$.tools")
+    tools = tuple(_tool(tool, path, provider, model_id) for tool, path in declared)
     settings = _settings(remaining, model_id)
-    config = ModelConfig(model_id, extra=labelled("gemini-interactions", remaining), **settings)
+    config = ModelConfig(model_id, extra=labelled(NAME, remaining), **settings)
     messages = tuple(Message(role, tuple(parts)) for role, parts in history.turns)
     return ModelRequest(messages=messages, config=config, tools=tools, provider=provider)
 
@@ -52,22 +61,13 @@ def _tool(tool: Json, path: str, provider: str, model_id: str) -> ToolSpec:
     kind = text_at(tool.get("type"), f"{path}.type")
     if kind != "function":
         return ToolSpec(text_of(tool, "name") or kind, {}, native=Continuation(provider, model_id, tool))
-    fields = {key: value for key, value in tool.items() if key not in ("type", "name", "description", "parameters")}
-    description = tool.get("description")
-    return ToolSpec(
-        text_at(tool.get("name"), f"{path}.name"),
-        object_at(tool.get("parameters") or {}, f"{path}.parameters"),
-        description=None if description is None else text_at(description, f"{path}.description"),
-        extra=labelled("gemini-interactions", fields),
-    )
+    return read_spec(tool, NAME, path, tool.get("parameters") or {}, "parameters", "type")
 
 
 def _settings(body: Json, model_id: str) -> Json:
     """Our settings, removed from the body."""
     config = dict(object_at(body.pop("generation_config", {}), "$.generation_config"))
-    settings: Json = {field: config.pop(name) for field, name in SETTINGS.items() if config.get(name) is not None}
-    if "stop_sequences" in settings:
-        settings["stop_sequences"] = texts_at(settings["stop_sequences"], "$.generation_config.stop_sequences")
+    settings = take_settings(config, SETTINGS, "$.generation_config")
     settings |= _thinking(config, model_id)
     choice = config.get("tool_choice")
     word = next((ours for ours, theirs in CHOICES.items() if theirs == choice), None)
@@ -100,16 +100,15 @@ def _thinking(config: Json, model_id: str) -> Json:
     for name in exact:
         del config[name]
     is_same = thinking_fields(thinking, model_id) == exact
-    return {"thinking": thinking if is_same else with_exact(thinking, "gemini-interactions", exact)}
+    return {"thinking": thinking if is_same else with_exact(thinking, NAME, exact)}
 
 
-class _History:
+class _History(HistoryReader):
     """The turns read so far, each a role with its parts."""
 
     def __init__(self, provider: str, model_id: str) -> None:
+        super().__init__(provider, model_id)
         self.turns: list[tuple[Role, list[Part]]] = []
-        self._provider = provider
-        self._model_id = model_id
         self._made_ids = count(1)
         self._used_ids: set[str] = set()
         self._calls: dict[str, str] = {}  # Gemini's id of a call -> ours
@@ -119,14 +118,11 @@ class _History:
         if isinstance(value, str):
             self.add("user", Text(value))
             return
-        items = [
-            (f"$.input[{index}]", object_at(item, f"$.input[{index}]"))
-            for index, item in enumerate([value] if isinstance(value, dict) else list_at(value, "$.input"))
-        ]
-        if items and text_of(items[0][1], "type") in ("text", *MEDIA):
-            self.add("user", *(self._content(item, path) for path, item in items))
+        items = list(objects_at([value] if isinstance(value, dict) else value, "$.input"))
+        if items and text_of(items[0][0], "type") in ("text", *MEDIA):
+            self.add("user", *(self._content(item, path) for item, path in items))
             return
-        for path, step in items:
+        for step, path in items:
             self._read_step(step, path)
 
     def add(self, role: Role, *parts: Part) -> None:
@@ -137,9 +133,6 @@ class _History:
             self.turns.append((role, []))
             self._running.clear()
         self.turns[-1][1].extend(parts)
-
-    def _continuation(self, data: Json) -> Continuation | None:
-        return Continuation(self._provider, self._model_id, data) if data else None
 
     def _new_id(self, reported: str = "") -> str:
         """The given id, or a new one if there is none or it is already used."""
@@ -152,9 +145,9 @@ class _History:
     def _read_step(self, step: Json, path: str) -> None:
         kind = text_at(step.get("type"), f"{path}.type")
         if kind == "user_input":
-            self.add("user", *(self._content(item, where) for where, item in _items(step, "content", path)))
+            self.add("user", *(self._content(item, where) for item, where in _items(step, "content", path)))
         elif kind == "model_output":
-            self.add("assistant", *(self._output(item, where) for where, item in _items(step, "content", path)))
+            self.add("assistant", *(self._output(item, where) for item, where in _items(step, "content", path)))
         elif kind == "thought":
             self.add("assistant", self._thought(step, path))
         elif kind == "function_call":
@@ -171,8 +164,7 @@ class _History:
     # -- contents
 
     def _content(self, item: Json, path: str) -> Text | Image | FileRef:
-        handled = ("type", "text", "mime_type", "data", "uri")
-        continuation = self._continuation({key: value for key, value in item.items() if key not in handled})
+        continuation = self.kept(beyond(item, "type", "text", "mime_type", "data", "uri"))
         kind = text_at(item.get("type"), f"{path}.type")
         if kind == "text":
             return Text(text_at(item.get("text"), f"{path}.text"), continuation=continuation)
@@ -200,38 +192,37 @@ class _History:
             {},
             executed_by="provider",
             result=ToolResult(call_id, (part,)),
-            continuation=self._continuation({"content": {key: value for key, value in item.items() if key != "data"}}),
+            continuation=self.kept({"content": beyond(item, "data")}),
         )
 
     def _thought(self, step: Json, path: str) -> Thinking:
-        summary = _items(step, "summary", path)
-        texts = [text_at(item.get("text"), f"{where}.text") for where, item in summary if item.get("type") == "text"]
-        is_plain = [item for _, item in summary] in ([], [{"type": "text", "text": "".join(texts)}])
+        summary = list(_items(step, "summary", path))
+        texts = [text_at(item.get("text"), f"{where}.text") for item, where in summary if item.get("type") == "text"]
+        is_plain = [item for item, _ in summary] in ([], [{"type": "text", "text": "".join(texts)}])
         data = {key: value for key, value in step.items() if key != "summary" or not is_plain}
-        return Thinking("".join(texts), continuation=self._continuation(data))
+        return Thinking("".join(texts), continuation=self.kept(data))
 
     # -- calls
 
     def _call(self, step: Json, path: str) -> ToolCall:
         reported_id = text_at(step.get("id"), f"{path}.id")
         call_id = self._calls[reported_id] = self._new_id(reported_id)
-        data = {key: value for key, value in step.items() if key not in ("type", "id", "name", "arguments")}
+        data = beyond(step, "type", "id", "name", "arguments")
         if call_id != reported_id:
             data[CALL_ID] = reported_id
         return ToolCall(
             call_id,
             text_at(step.get("name"), f"{path}.name"),
             object_at(step.get("arguments") or {}, f"{path}.arguments"),
-            continuation=self._continuation(data),
+            continuation=self.kept(data),
         )
 
     def _result(self, step: Json, path: str) -> ToolResult:
-        handled = ("type", "call_id", "name", "result", "is_error")
-        data = {key: value for key, value in step.items() if key not in handled}
+        data = beyond(step, "type", "call_id", "name", "result", "is_error")
         value = step.get("result", "")
         content: ToolContent
         if isinstance(value, list):
-            content = tuple(self._content(item, where) for where, item in _items(step, "result", path))
+            content = tuple(self._content(item, where) for item, where in _items(step, "result", path))
         elif isinstance(value, str | dict):
             content = value
         else:
@@ -242,7 +233,7 @@ class _History:
             self._calls.get(reported_id, reported_id),
             content,
             is_error=step.get("is_error") is True,
-            continuation=self._continuation(data),
+            continuation=self.kept(data),
         )
 
     def _read_provider_call(self, step: Json, name: str, path: str) -> None:
@@ -252,7 +243,7 @@ class _History:
             text_of(step, "name") or name,
             object_at(step.get("arguments") or {}, f"{path}.arguments"),
             executed_by="provider",
-            continuation=self._continuation({"step": step}),
+            continuation=self.kept({"step": step}),
         )
         self.add("assistant", call)
         self._running[reported_id] = len(self.turns[-1][1]) - 1
@@ -268,18 +259,11 @@ class _History:
         parts = self.turns[-1][1]
         call = parts[place]
         assert isinstance(call, ToolCall)
-        data = {} if call.continuation is None else call.continuation.data
         is_error = step.get("is_error") is True
-        parts[place] = replace(
-            call,
-            result=ToolResult(call.tool_call_id, result_content(step.get("result")), is_error=is_error),
-            continuation=self._continuation({**data, "resultStep": step}),
-        )
+        result = ToolResult(call.tool_call_id, result_content(step.get("result")), is_error=is_error)
+        parts[place] = self.kept_on(replace(call, result=result), {"resultStep": step})
 
 
-def _items(step: Json, key: str, path: str) -> list[tuple[str, Json]]:
+def _items(step: Json, key: str, path: str) -> Iterator[tuple[Json, str]]:
     """The objects in a list of a step, each with its path; a missing list is empty."""
-    return [
-        (f"{path}.{key}[{index}]", object_at(item, f"{path}.{key}[{index}]"))
-        for index, item in enumerate(list_at(step.get(key) or [], f"{path}.{key}"))
-    ]
+    return objects_at(step.get(key) or [], f"{path}.{key}")

@@ -103,7 +103,7 @@ class ChatCapabilities(Struct, frozen=True, kw_only=True):
     files: FileStyle = "none"
     file_urls: bool = False  # `file` may hold a URL
     caching: Literal["prompt_cache_key", "cache_control", "none"] = "none"
-    settings: tuple[str, ...] = ()  # which of `note_settings` it takes, under the same names
+    settings: tuple[str, ...] = ()  # those of `note_settings` that it takes, under the same names
     rules: HistoryRules = OPENAI_RULES
     # In answers: how the names of the models begin whose `completion_tokens` does not include reasoning.
     reasoning_apart: tuple[str, ...] = ()

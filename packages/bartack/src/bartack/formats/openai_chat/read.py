@@ -8,9 +8,19 @@ one made from its position. Null is the same as a missing field.
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from msgspec.structs import replace
-
-from bartack.formats.body_values import list_at, object_at, object_of, parsed_object, text_at, text_of
+from bartack.formats.body_values import (
+    HistoryReader,
+    beyond,
+    list_at,
+    number_at,
+    object_at,
+    object_of,
+    objects_at,
+    optional_text_at,
+    parsed_object,
+    text_at,
+    text_of,
+)
 from bartack.formats.openai import custom_spec
 from bartack.formats.openai_chat.capabilities import capabilities_of
 from bartack.formats.openai_chat.content import decode_content
@@ -33,29 +43,27 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     """The request that a body makes. Raises `PartValidationError` with the path for a body of another format."""
     body = {key: value for key, value in object_at(body, "$").items() if value is not None}
     model = text_at(body.pop("model", model_id or None), "$.model")
-    messages = _Reader(provider, model).messages(list_at(body.pop("messages", None), "$.messages"))
-    tools = tuple(
-        _read_tool(object_at(tool, f"$.tools[{index}]"), f"$.tools[{index}]", provider, model)
-        for index, tool in enumerate(list_at(body.pop("tools", []), "$.tools"))
-    )
+    reader = _Reader(provider, model)
+    wires = objects_at(body.pop("messages", None), "$.messages")
+    messages = tuple(reader.message(wire, path, index) for index, (wire, path) in enumerate(wires))
+    declared = objects_at(body.pop("tools", []), "$.tools")
+    tools = tuple(_read_tool(tool, path, provider, model) for tool, path in declared)
     return ModelRequest(messages=messages, tools=tools, config=_read_config(body, model, provider), provider=provider)
 
 
 # -- messages
 
 
-class _Reader:
-    def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
-        self._model = model
+class _Reader(HistoryReader):
+    """Reads messages in order."""
+
+    def __init__(self, provider: str, model_id: str) -> None:
+        super().__init__(provider, model_id)
         self._unanswered: list[str] = []  # calls without a result so far
         self._path = "$"
 
-    def messages(self, wires: list[Any]) -> tuple[Message, ...]:
-        return tuple(self._message(object_at(wire, f"$.messages[{index}]"), index) for index, wire in enumerate(wires))
-
-    def _message(self, wire: Json, index: int) -> Message:
-        self._path = f"$.messages[{index}]"
+    def message(self, wire: Json, path: str, index: int) -> Message:
+        self._path = path
         wire = {key: value for key, value in wire.items() if value is not None}
         role = text_at(wire.pop("role", None), f"{self._path}.role")
         match role:
@@ -71,33 +79,26 @@ class _Reader:
                 return Message("tool", (self._result(wire, role),))
         raise PartValidationError(f"unknown role {role!r}", path=f"{self._path}.role")
 
-    def _kept(self, data: Json) -> Continuation | None:
-        return Continuation(self._provider, self._model, data) if data else None
-
     def _with_others(self, parts: Sequence[Part], extra: Json) -> tuple[Part, ...]:
         """The parts, with the unknown fields of the message as continuation data of the first."""
         if not extra:
             return tuple(parts)
         if not parts:
-            return (Text("", continuation=self._kept({"message": extra})),)
-        first = parts[0]
-        data = {} if first.continuation is None else first.continuation.data
-        return (replace(first, continuation=self._kept({**data, "message": extra})), *parts[1:])
+            return (Text("", continuation=self.kept({"message": extra})),)
+        return (self.kept_on(parts[0], {"message": extra}), *parts[1:])
 
     def _content(self, content: Any, role: Role) -> list[Part]:
         if isinstance(content, str):
             return [Text(content)]
-        pieces = list_at([] if content is None else content, f"{self._path}.content")
-        return [
-            self._piece(object_at(piece, f"{self._path}.content[{index}]"), role) for index, piece in enumerate(pieces)
-        ]
+        pieces = objects_at([] if content is None else content, f"{self._path}.content")
+        return [self._piece(piece, role) for piece, _ in pieces]
 
     def _piece(self, piece: Json, role: Role) -> Part:
         is_thinking = piece.get("type") == "thinking"
-        part = self._thinking(piece) if is_thinking else decode_content(piece, self._provider, self._model)
+        part = self._thinking(piece) if is_thinking else decode_content(piece, self.provider, self.model_id)
         if isinstance(part, ROLE_PARTS[role]):
             return part
-        return Text("", continuation=self._kept({"content": piece}))
+        return Text("", continuation=self.kept({"content": piece}))
 
     def _thinking(self, piece: Json) -> Thinking:
         inner = piece.get("thinking")
@@ -106,8 +107,8 @@ class _Reader:
         data: Json = {"field": "content"}
         if inner != [{"type": "text", "text": text}]:
             data["thinking"] = inner
-        extra = {key: value for key, value in piece.items() if key not in ("type", "thinking")}
-        return Thinking(text, continuation=self._kept({**data, **({"chunk": extra} if extra else {})}))
+        extra = beyond(piece, "type", "thinking")
+        return Thinking(text, continuation=self.kept({**data, **({"chunk": extra} if extra else {})}))
 
     def _answer(self, wire: Json, index: int) -> Iterator[Part]:
         details = wire.pop("reasoning_details", None)
@@ -116,23 +117,23 @@ class _Reader:
             details = list_at(details, f"{self._path}.reasoning_details")
             texts = [detail.get("text") or detail.get("summary") for detail in details if isinstance(detail, dict)]
             text = "".join(text for text in texts if isinstance(text, str))
-            yield Thinking(text, continuation=self._kept({"reasoning_details": details}))
+            yield Thinking(text, continuation=self.kept({"reasoning_details": details}))
         for name, text in thought.items():
             where = f"{self._path}.{name}"
-            yield Thinking(text_at(text, where), continuation=self._kept({"field": name}))
+            yield Thinking(text_at(text, where), continuation=self.kept({"field": name}))
         for part in self._content(wire.pop("content", None), "assistant"):
             if part != Text(""):
                 yield part
         if "refusal" in wire:
             refusal = text_at(wire.pop("refusal"), f"{self._path}.refusal")
-            yield Text(refusal, continuation=self._kept({"field": "refusal"}))
+            yield Text(refusal, continuation=self.kept({"field": "refusal"}))
         yield from self._calls(wire, index)
 
     def _calls(self, wire: Json, index: int) -> Iterator[ToolCall]:
         self._unanswered = []
-        for number, call in enumerate(list_at(wire.pop("tool_calls", []), f"{self._path}.tool_calls")):
-            path = f"{self._path}.tool_calls[{number}]"
-            yield self._call(dict(object_at(call, path)), f"call-{index}-{number}", path)
+        calls = objects_at(wire.pop("tool_calls", []), f"{self._path}.tool_calls")
+        for number, (call, path) in enumerate(calls):
+            yield self._call(dict(call), f"call-{index}-{number}", path)
         if "function_call" in wire:
             function = object_at(wire.pop("function_call"), f"{self._path}.function_call")
             data = {"field": "function_call"}
@@ -151,7 +152,7 @@ class _Reader:
                 call_id,
                 text_at(custom.get("name"), f"{path}.custom.name"),
                 {"input": text_at(custom.get("input"), f"{path}.custom.input")},
-                continuation=self._kept({"type": "custom", **data, **({"call": call} if call else {})}),
+                continuation=self.kept({"type": "custom", **data, **({"call": call} if call else {})}),
             )
         data = {**data, **({"call": call} if call else {})}
         return self._function(object_at(function, f"{path}.function"), call_id, data, f"{path}.function")
@@ -164,7 +165,7 @@ class _Reader:
             text_at(function.get("name"), f"{path}.name"),
             arguments,
             raw_args_text=raw,
-            continuation=self._kept(data),
+            continuation=self.kept(data),
         )
 
     def _result(self, wire: Json, role: str) -> ToolResult:
@@ -183,7 +184,7 @@ class _Reader:
         return ToolResult(
             text_at(call_id, f"{self._path}.tool_call_id"),
             content if isinstance(content, str) else tuple(parts),
-            continuation=self._kept({"message": wire} if wire else {}),
+            continuation=self.kept({"message": wire} if wire else {}),
         )
 
 
@@ -208,11 +209,11 @@ def _read_tool(tool: Json, path: str, provider: str, model: str) -> ToolSpec:
         return ToolSpec(str(tool.get("name") or kind), {}, native=Continuation(provider, model, tool))
     function = object_at(tool.get("function"), f"{path}.function")
     extra = {key: value for key, value in tool.items() if key not in ("type", "function") and value is not None}
-    description, strict = function.get("description"), function.get("strict")
+    strict = function.get("strict")
     return ToolSpec(
         text_at(function.get("name"), f"{path}.function.name"),
         object_at(function.get("parameters") or {}, f"{path}.function.parameters"),
-        description=None if description is None else text_at(description, f"{path}.function.description"),
+        description=optional_text_at(function.get("description"), f"{path}.function.description"),
         strict=None if strict is None else bool(strict),
         extra=labelled(NAME, extra),
     )
@@ -221,12 +222,13 @@ def _read_tool(tool: Json, path: str, provider: str, model: str) -> ToolSpec:
 def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
     refuse_several_answers(body.pop("n", None), "$.n")
     body.pop("stream", None)
-    options = {name: value for name, value in object_of(body, "stream_options").items() if name != "include_usage"}
+    options = beyond(object_of(body, "stream_options"), "include_usage")
     body.pop("stream_options", None)
     if options:
         body["stream_options"] = options
     limits = [_take_number(body, name) for name in ("max_completion_tokens", "max_tokens")]
     seed = capabilities_of(provider).seed
+    parallel = body.pop("parallel_tool_calls") if isinstance(body.get("parallel_tool_calls"), bool) else None
     return ModelConfig(
         model,
         temperature=_take_number(body, "temperature"),
@@ -235,7 +237,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
         stop_sequences=_take_stop(body),
         seed=None if seed is None else _take_number(body, seed),
         tool_choice=_take_tool_choice(body),
-        parallel_tool_calls=_take_flag(body, "parallel_tool_calls"),
+        parallel_tool_calls=parallel,
         thinking=_take_thinking(body, provider),
         output_schema=_take_schema(body, provider),
         extra=labelled(NAME, body),
@@ -244,13 +246,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
 
 def _take_number(body: Json, name: str) -> Any:
     value = body.pop(name, None)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise PartValidationError(f"expected a number, got {type(value).__name__}", path=f"$.{name}")
-    return value
-
-
-def _take_flag(body: Json, name: str) -> bool | None:
-    return body.pop(name) if isinstance(body.get(name), bool) else None
+    return None if value is None else number_at(value, f"$.{name}")
 
 
 def _take_stop(body: Json) -> tuple[str, ...] | None:

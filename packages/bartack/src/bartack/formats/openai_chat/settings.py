@@ -6,12 +6,20 @@ console.groq.com/docs/tool-use/built-in-tools. OpenAI and xAI have theirs in the
 
 from typing import Any, assert_never
 
+from bartack.formats.body_values import present
 from bartack.formats.losses import Losses, PrefixChanged
 from bartack.formats.openai import cache_key, declaration_of, retention, schema_name
 from bartack.formats.openai_chat.capabilities import ChatCapabilities
 from bartack.formats.output_schemas import strict_schema
-from bartack.formats.settings import breakpoint_for, effort_of, exact_fields, note_settings, own_fields
-from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields, note_tool_options, parameters_of
+from bartack.formats.settings import (
+    breakpoint_for,
+    effort_of,
+    exact_fields,
+    note_settings,
+    note_unsupported,
+    own_fields,
+)
+from bartack.formats.tools import HostedRows, hosted_row, note_tool_options, parameters_of
 from bartack.nouns.config import CacheConfig, ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
@@ -21,19 +29,12 @@ __all__ = ["HOSTED", "NAME", "add_caching", "add_settings", "add_tools", "respon
 
 
 _OPENROUTER_SEARCH = hosted_row(  # recorded
-    lambda tool: {
-        "type": "openrouter:web_search",
-        **filled(
-            parameters=filled(
-                max_uses=tool.max_uses,
-                search_context_size=tool.context_size,
-                allowed_domains=tool.allowed_domains,
-                excluded_domains=tool.blocked_domains,
-                user_location=location_fields(tool.user_location),
-            )
-        ),
-    },
-    *("max_uses", "context_size", "allowed_domains", "blocked_domains", "user_location"),
+    {"type": "openrouter:web_search"},
+    parameters__max_uses="max_uses",
+    parameters__search_context_size="context_size",
+    parameters__allowed_domains="allowed_domains",
+    parameters__excluded_domains="blocked_domains",
+    parameters__user_location="user_location",
 )
 _GPT_OSS = r".*gpt-oss"
 
@@ -42,12 +43,12 @@ HOSTED = HostedRows(
     {
         "openrouter": {
             "web_search": _OPENROUTER_SEARCH,
-            "web_fetch": hosted_row(lambda _: {"type": "openrouter:web_fetch"}),
-            "image_generation": hosted_row(lambda _: {"type": "openrouter:image_generation"}),
+            "web_fetch": hosted_row({"type": "openrouter:web_fetch"}),
+            "image_generation": hosted_row({"type": "openrouter:image_generation"}),
         },
         "groq": {
-            "web_search": hosted_row(lambda _: {"type": "browser_search"}, models=_GPT_OSS),
-            "code_execution": hosted_row(lambda _: {"type": "code_interpreter"}, models=_GPT_OSS),
+            "web_search": hosted_row({"type": "browser_search"}, models=_GPT_OSS),
+            "code_execution": hosted_row({"type": "code_interpreter"}, models=_GPT_OSS),
         },
     },
 )
@@ -66,10 +67,7 @@ def _tool(spec: ToolSpec, index: int, model_id: str, losses: Losses, vendor: Cha
     if declaration is not None:
         return dict(declaration)
     note_tool_options(spec, f"tools[{index}]", losses)
-    function: Json = {"name": spec.name}
-    if spec.description is not None:
-        function["description"] = spec.description
-    function["parameters"] = parameters_of(spec)
+    function = present(name=spec.name, description=spec.description, parameters=parameters_of(spec))
     if spec.strict is not None and vendor.strict_tools:
         function["strict"] = spec.strict
     elif spec.strict:
@@ -111,17 +109,17 @@ def add_settings(body: Json, config: ModelConfig, losses: Losses, vendor: ChatCa
         "temperature": config.temperature,
         "top_p": config.top_p,
         vendor.max_tokens: config.max_tokens,
-        "stop": None if config.stop_sequences is None else list(config.stop_sequences),
+        "stop": config.stop_sequences,
     }
     if vendor.seed is not None:
         fields[vendor.seed] = config.seed
-    elif config.seed is not None:
-        losses.add("config.seed", "seed", "not supported by the provider")
+    else:
+        note_unsupported(config, losses, "the provider", "seed")
     for name in ("service_tier", "verbosity"):
         if name in vendor.settings:
             fields[name] = getattr(config, name)
     note_settings(config, losses, *vendor.settings)
-    body.update(_present(fields))
+    body |= present(**fields)
     if config.thinking is not None:
         _add_thinking(body, config.thinking, losses, vendor)
     if config.output_schema is not None:
@@ -148,7 +146,7 @@ def _add_thinking(body: Json, thinking: ThinkingConfig, losses: Losses, vendor: 
                 body["reasoning_effort"] = effort
         case "reasoning":
             lost_budget = False
-            body["reasoning"] = _present({"effort": effort, "max_tokens": thinking.budget_tokens}) or {"enabled": True}
+            body["reasoning"] = present(effort=effort, max_tokens=thinking.budget_tokens) or {"enabled": True}
         case "thinking":
             body["thinking"] = {"type": "enabled" if is_on else "disabled"}
             if effort is not None:
@@ -156,7 +154,7 @@ def _add_thinking(body: Json, thinking: ThinkingConfig, losses: Losses, vendor: 
         case "enable_thinking":
             lost_budget = False
             body["enable_thinking"] = is_on
-            body.update(_present({"thinking_budget": thinking.budget_tokens}))
+            body |= present(thinking_budget=thinking.budget_tokens)
         case "none":
             lost_effort = lost_effort or not is_on
         case _:
@@ -166,10 +164,6 @@ def _add_thinking(body: Json, thinking: ThinkingConfig, losses: Losses, vendor: 
     if lost_budget:
         why = "not supported by the provider" + ("; the nearest effort is sent" if effort is not None else "")
         losses.add("config.thinking.budgetTokens", "thinking budget", why)
-
-
-def _present(fields: Json) -> Json:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def response_format(schema: Json, vendor: ChatCapabilities) -> Json:

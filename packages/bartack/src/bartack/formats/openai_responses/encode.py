@@ -28,8 +28,17 @@ from bartack.formats.openai import cache_key, declaration_of, retention, schema_
 from bartack.formats.openai_responses.input_items import InputItems
 from bartack.formats.openai_responses.items import NAME, Item, ResponsesContinuation
 from bartack.formats.output_schemas import strict_schema
-from bartack.formats.settings import effort_of, exact_fields, note_settings, own_extra, own_fields, with_extra
-from bartack.formats.tools import HostedRows, filled, hosted_row, location_fields, note_tool_options, parameters_of
+from bartack.formats.settings import (
+    effort_of,
+    exact_fields,
+    note_settings,
+    note_unsupported,
+    own_extra,
+    own_fields,
+    with_extra,
+    written_settings,
+)
+from bartack.formats.tools import HostedRows, hosted_row, note_tool_options, parameters_of
 from bartack.nouns.config import ModelConfig, SpecificTool, ThinkingConfig, ToolChoice, ToolSpec
 from bartack.nouns.requests import ModelRequest
 
@@ -38,93 +47,47 @@ __all__ = ["HOSTED", "encode"]
 # -- the tools that OpenAI and xAI execute
 
 
-_SEARCH = hosted_row(  # recorded
-    lambda tool: {
-        "type": "web_search",
-        **filled(
-            search_context_size=tool.context_size,
-            user_location=location_fields(tool.user_location),
-            filters=filled(allowed_domains=tool.allowed_domains),
-        ),
-    },
-    *("context_size", "user_location", "allowed_domains"),
-)
-_CODE = hosted_row(  # recorded
-    lambda tool: {"type": "code_interpreter", "container": {"type": "auto", **filled(file_ids=tool.file_ids)}},
-    "file_ids",
-)
-_FILES = hosted_row(  # recorded
-    lambda tool: {
-        "type": "file_search",
-        **filled(vector_store_ids=tool.stores, max_num_results=tool.max_results),
-    },
-    *("stores", "max_results"),
-)
-_MCP = hosted_row(  # recorded
-    lambda tool: {
-        "type": "mcp",
-        "server_label": tool.label,
-        "server_url": tool.url,
-        **filled(
-            server_description=tool.description,
-            authorization=tool.authorization,
-            allowed_tools=tool.allowed_tools,
-        ),
-        "require_approval": tool.approval,
-    },
-    *("label", "url", "description", "authorization", "allowed_tools", "approval"),
-)
-_IMAGES = hosted_row(  # recorded
-    lambda tool: {
-        "type": "image_generation",
-        **filled(size=tool.size, quality=tool.quality, background=tool.background, output_format=tool.output_format),
-    },
-    *("size", "quality", "background", "output_format"),
-)
-_TOOL_SEARCH = hosted_row(
-    lambda _: {"type": "tool_search"}, models=r"(.*[/.:])?gpt-(5\.([4-9]|\d\d)|[6-9])"
-)  # recorded
-_XAI_SEARCH = hosted_row(
-    lambda tool: {
-        "type": "web_search",
-        **filled(filters=filled(allowed_domains=tool.allowed_domains, excluded_domains=tool.blocked_domains)),
-    },
-    *("allowed_domains", "blocked_domains"),
-)
-_XAI_MCP = hosted_row(
-    lambda tool: {
-        "type": "mcp",
-        "server_label": tool.label,
-        "server_url": tool.url,
-        **filled(
-            server_description=tool.description,
-            authorization=tool.authorization,
-            allowed_tools=tool.allowed_tools,
-        ),
-    },
-    *("label", "url", "description", "authorization", "allowed_tools"),
-)
+_FILES = hosted_row({"type": "file_search"}, vector_store_ids="stores", max_num_results="max_results")  # recorded
+_MCP = {
+    "server_label": "label",
+    "server_url": "url",
+    "server_description": "description",
+    "authorization": "authorization",
+    "allowed_tools": "allowed_tools",
+}
 
 HOSTED = HostedRows(
-    "openai-responses",
+    NAME,
     {
-        "": {
-            "web_search": _SEARCH,
-            "code_execution": _CODE,
+        "": {  # recorded, all of them
+            "web_search": hosted_row(
+                {"type": "web_search"},
+                search_context_size="context_size",
+                user_location="user_location",
+                filters__allowed_domains="allowed_domains",
+            ),
+            "code_execution": hosted_row(
+                {"type": "code_interpreter", "container": {"type": "auto"}}, container__file_ids="file_ids"
+            ),
             "file_search": _FILES,
-            "image_generation": _IMAGES,
-            "mcp": _MCP,
-            "tool_search": _TOOL_SEARCH,
+            "image_generation": hosted_row(
+                {"type": "image_generation"}, "size", "quality", "background", "output_format"
+            ),
+            "mcp": hosted_row({"type": "mcp"}, **_MCP, require_approval="approval"),
+            "tool_search": hosted_row({"type": "tool_search"}, models=r"(.*[/.:])?gpt-(5\.([4-9]|\d\d)|[6-9])"),
         },
         "xai-responses": {
-            "web_search": _XAI_SEARCH,
-            "code_execution": hosted_row(lambda _: {"type": "code_interpreter"}),
+            "web_search": hosted_row(
+                {"type": "web_search"},
+                filters__allowed_domains="allowed_domains",
+                filters__excluded_domains="blocked_domains",
+            ),
+            "code_execution": hosted_row({"type": "code_interpreter"}),
             "file_search": _FILES,
-            "mcp": _XAI_MCP,
+            "mcp": hosted_row({"type": "mcp"}, **_MCP),
         },
     },
 )
-
 
 # "Encrypted content is not supported with this model" (github.com/pydantic/pydantic-ai/issues/2865 and 3326). Which
 # further models refuse it is not verified.
@@ -151,9 +114,7 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     body: dict[str, Any] = {"model": config.model_id, "input": history.items(), "stream": True, "store": store}
     if history.instructions:
         body["instructions"] = "\n\n".join(history.instructions)
-    for field, name in _SETTINGS.items():
-        if getattr(config, field) is not None:
-            body[name] = getattr(config, field)
+    body |= written_settings(config, _SETTINGS)
     declared = [_tool(spec, f"tools[{index}]", config.model_id, losses) for index, spec in enumerate(request.tools)]
     tools = _joined_namespaces(tool for tool in declared if tool is not None)
     if tools:
@@ -171,7 +132,8 @@ def encode(request: ModelRequest, losses: Losses) -> dict[str, Any]:
     if config.cache_config is not None:
         body["prompt_cache_key"] = _cache_key(body, losses.trail)
         body |= retention(config.cache_config, losses)
-    _add_losses(config, losses)
+    note_unsupported(config, losses, "the Responses API", "seed", "stop_sequences")
+    note_settings(config, losses, "service_tier", "verbosity", "ttl")
     return with_extra(body, extra)
 
 
@@ -186,14 +148,6 @@ def _include(config: ModelConfig, requested: Any, *, is_stored: bool) -> Any:
         return requested
     includes = requested or []
     return includes if _CIPHERTEXT in includes else [*includes, _CIPHERTEXT]
-
-
-def _add_losses(config: ModelConfig, losses: Losses) -> None:
-    if config.seed is not None:
-        losses.add("config.seed", "seed", "not supported by the Responses API")
-    if config.stop_sequences:
-        losses.add("config.stopSequences", "stop sequences", "not supported by the Responses API")
-    note_settings(config, losses, "service_tier", "verbosity", "ttl")
 
 
 def _pop_object(extra: dict[str, Any], key: str) -> dict[str, Any]:

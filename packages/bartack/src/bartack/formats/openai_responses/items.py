@@ -144,7 +144,7 @@ class ResponsesContinuation(TypedDict, total=False):
 
     item: _KeptItem  # the item without what the part represents
     output: _KeptItem  # the item with the result of a call, if that is an item of its own
-    field: Literal["content", "summary"]  # which list of the item contains a text
+    field: Literal["content", "summary"]  # the list of the item that contains a text
     nth: int  # the position of a text among the texts of the item
     part: _KeptEntry  # the entry of a text in that list, without the text
     again: Any  # how many items before it in the same message have its id (xAI), if any

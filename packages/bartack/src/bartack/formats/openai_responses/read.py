@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import list_at, object_at, parsed_object, text_at
+from bartack.formats.body_values import HistoryReader, beyond, list_at, object_at, objects_at, parsed_object, text_at
 from bartack.formats.media import exact_data
 from bartack.formats.openai import custom_spec, function_name
 from bartack.formats.openai_responses.items import (
@@ -36,7 +36,6 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta
 from bartack.nouns.parts import (
     ContentPart,
-    Continuation,
     FileRef,
     Image,
     Text,
@@ -71,13 +70,13 @@ def read_request(body: dict[str, Any], *, provider: str, model_id: str = "") -> 
         outputs = [item for item in items if isinstance(item, dict) and item.get("type") == "custom_tool_call_output"]
         # The client executed these calls, although it may no longer declare their tools.
         reader.answered_ids = {str(item.get("call_id")) for item in outputs}
-        for index, item in enumerate(items):
-            reader.add(object_at(item, f"$.input[{index}]"), f"$.input[{index}]")
+        for item, path in objects_at(items, "$.input"):
+            reader.add(item, path)
     declared = settings.pop("tools", None)
     tools = tuple(
         spec
-        for index, tool in enumerate([] if declared is None else list_at(declared, "$.tools"))
-        for spec in _tools(object_at(tool, f"$.tools[{index}]"), reader, f"$.tools[{index}]")
+        for tool, path in objects_at([] if declared is None else declared, "$.tools")
+        for spec in _tools(tool, reader, path)
     )
     config = _config(model, settings, tools)
     return ModelRequest(messages=reader.finished(), config=config, tools=tools, provider=provider)
@@ -130,7 +129,7 @@ def _output_schema(settings: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(shape, dict) or not isinstance(shape.get("schema"), dict):
         return None
     schema: dict[str, Any] = shape["schema"]
-    settings["text"] = {**settings["text"], "format": {key: value for key, value in shape.items() if key != "schema"}}
+    settings["text"] = {**settings["text"], "format": beyond(shape, "schema")}
     return schema
 
 
@@ -155,10 +154,9 @@ def _tools(tool: Item, reader: "_History", path: str) -> list[ToolSpec]:
         return [_tool(tool, reader, path)]
     namespace = text_at(tool.get("name"), f"{path}.name")
     specs = []
-    for index, entry in enumerate(list_at(tool.get("tools"), f"{path}.tools")):
-        inner = object_at(entry, f"{path}.tools[{index}]")
-        spec = _tool(inner, reader, f"{path}.tools[{index}]")
-        name = function_name(namespace, text_at(inner.get("name"), f"{path}.tools[{index}].name"))
+    for inner, where in objects_at(tool.get("tools"), f"{path}.tools"):
+        spec = _tool(inner, reader, where)
+        name = function_name(namespace, text_at(inner.get("name"), f"{where}.name"))
         declaration = {NAME: {DECLARATION: {**tool, "tools": [inner]}}}
         specs.append(replace(spec, name=name, native=None, extra=declaration))
     return specs
@@ -167,7 +165,7 @@ def _tools(tool: Item, reader: "_History", path: str) -> list[ToolSpec]:
 def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
     description = tool.get("description")
     if tool.get("type") == "function" and isinstance(tool.get("parameters"), dict):
-        own = {key: value for key, value in tool.items() if key not in ("type", "name", "parameters", "strict")}
+        own = beyond(tool, "type", "name", "parameters", "strict")
         if description is not None:
             own.pop("description")
         strict = tool.get("strict")
@@ -193,13 +191,12 @@ def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
 # -- the history
 
 
-class _History:
+class _History(HistoryReader):
     """Collects messages from items."""
 
-    def __init__(self, provider: str, model: str, tools: Any, *, refers: bool) -> None:
+    def __init__(self, provider: str, model_id: str, tools: Any, *, refers: bool) -> None:
+        super().__init__(provider, model_id)
         self.messages: list[Message] = []
-        self._provider = provider
-        self._model = model
         self._tools = tools
         self._refers = refers  # whether items may belong to others that are stored at the provider
         self.answered_ids: set[str] = set()
@@ -208,9 +205,6 @@ class _History:
         self._item_ids: Counter[Any] = Counter()  # how often each id appears on messages and reasoning of the answer
         self._bad_args: dict[str, str] = {}
         self._results: list[ToolResult] = []
-
-    def kept(self, data: dict[str, Any]) -> Continuation:
-        return Continuation(self._provider, self._model, data)
 
     def finished(self) -> tuple[Message, ...]:
         """All messages."""
@@ -261,7 +255,7 @@ class _History:
         role = text_at(item.get("role"), f"{path}.role")
         if role not in ("user", "system", "developer"):
             raise PartValidationError(f"unknown role {role!r}", path=f"{path}.role")
-        fields = {key: value for key, value in item.items() if key not in ("type", "content")}
+        fields = beyond(item, "type", "content")
         fields = {} if fields == {"role": role} and role != "developer" else fields
         content = item.get("content")
         parts: list[ContentPart]
@@ -270,15 +264,11 @@ class _History:
         else:
             parts = self._entries(content, f"{path}.content", text_only=role != "user")
         if fields and parts:
-            continuation = parts[0].continuation
-            parts[0] = replace(
-                parts[0],
-                continuation=self.kept({**(continuation.data if continuation else {}), "item": fields}),
-            )
+            parts[0] = self.kept_on(parts[0], {"item": fields})
         return Message("user" if role == "user" else "system", tuple(parts))
 
     def _entries(self, content: Any, path: str, *, text_only: bool = False) -> list[ContentPart]:
-        entries = [object_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(content, path))]
+        entries = [entry for entry, _ in objects_at(content, path)]
         parts = [self._entry(entry) for entry in entries]
         if text_only:  # our system messages hold only text: other entries are kept on an empty one
             carried = [Text("", continuation=self.kept({"part": entry})) for entry in entries]
@@ -290,11 +280,11 @@ class _History:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 own = {key: value for key, value in entry.items() if (key, value) != ("type", "input_text")}
                 del own["text"]
-                return Text(text, continuation=self.kept({"part": own}) if own else None)
+                return Text(text, continuation=self.kept({"part": own} if own else {}))
             case {"type": "input_image", "image_url": str(url)}:
                 return self._image(url, entry)
             case {"type": "input_file", "file_data": str(url), "filename": str(name)} if exact_data(url):
-                own = {key: value for key, value in entry.items() if key not in ("type", "file_data", "filename")}
+                own = beyond(entry, "type", "file_data", "filename")
                 mime, data = exact_data(url) or ("", b"")
                 if not mime.startswith(("audio/", "video/", "image/")):
                     continuation = self.kept({"part": own}) if own else None
@@ -305,7 +295,7 @@ class _History:
         return FileRef(str(name), continuation=self.kept({"part": entry}))
 
     def _image(self, url: str, entry: Item) -> Image:
-        own = {key: value for key, value in entry.items() if key not in ("type", "image_url")}
+        own = beyond(entry, "type", "image_url")
         continuation = None if own in ({}, {"detail": "auto"}) else self.kept({"part": own})
         inline = exact_data(url)
         if inline is not None:
@@ -379,8 +369,7 @@ class _History:
             if isinstance(part, ToolCall) and _is_outcome(item, part):
                 outcome, failed = outcome_of(item)
                 result = None if outcome is None else ToolResult(part.tool_call_id, outcome, is_error=failed)
-                with_output = self.kept({**(part.continuation.data if part.continuation else {}), "output": item})
-                self._answer[place] = replace(part, result=result, continuation=with_output)
+                self._answer[place] = self.kept_on(replace(part, result=result), {"output": item})
                 return
         if item.get("call_id") is None and item.get("id"):
             self._add_opaque(item)
@@ -391,7 +380,7 @@ class _History:
             return
         self._end_answer()
         if item.get("type") in ("function_call_output", "custom_tool_call_output"):
-            own = {key: value for key, value in item.items() if key not in ("call_id", "output")}
+            own = beyond(item, "call_id", "output")
             content = self._content(item.get("output"), f"{path}.output")
             continuation = None if own == {"type": "function_call_output"} else self.kept({"item": own})
             self._results.append(ToolResult(call_id, content, continuation=continuation))

@@ -18,8 +18,8 @@ from bartack.session.context.manager import (
     ContextInput,
     ContextManager,
     ContextUpdateResult,
+    summary_messages,
 )
-from bartack.session.context.summary_prompt import summary_messages
 from bartack.session.context.window import TrimNote
 
 __all__ = [

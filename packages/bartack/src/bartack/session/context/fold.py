@@ -6,9 +6,7 @@ added while it was open or before it was loaded.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Self, assert_never
-
-from msgspec.structs import replace
+from typing import NamedTuple, Self, assert_never
 
 from bartack.nouns.entries import (
     AbortRequested,
@@ -42,7 +40,7 @@ from bartack.session.redaction import REDACTED, redacted
 __all__ = ["ContextFold", "relevant_entries"]
 
 _Setting = RunStarted | ModelChange | SystemPromptOverride | ThinkingLevelChange  # the last one of each applies
-_Relevant = Message | BranchSummary | CompactionSummary | _Setting
+_Relevant = BranchSummary | CompactionSummary | _Setting  # besides messages
 _Ignored = (  # they are not part of a conversation; redactions are applied before
     SessionHeader
     | ToolStarted
@@ -61,6 +59,14 @@ _Ignored = (  # they are not part of a conversation; redactions are applied befo
 )
 
 
+class _Kept(NamedTuple):
+    """What is kept of an entry that is still relevant."""
+
+    id: str
+    seq: int
+    fact: "Message | _Relevant"
+
+
 class ContextFold:
     """The state that the entries so far add up to."""
 
@@ -68,7 +74,7 @@ class ContextFold:
         self._seqs: dict[str, int] = {}  # the seq of every entry pushed, by id
         self._answers: set[tuple[str, int, int | None]] = set()
         self._redacted: set[str] = set()
-        self._entries: list[Entry] = []  # the entries that are still relevant, with redactions applied
+        self._kept: list[_Kept] = []  # with redactions applied
         self._clear()
 
     def _clear(self) -> None:
@@ -99,8 +105,15 @@ class ContextFold:
             fold._seqs[outline.id] = outline.seq
             if index not in pushed and outline.answer_key is not None:
                 fold._answers.add(outline.answer_key)
+        declared: bytes | None = None
         for index in relevant:
-            fold._push(entries[index])
+            outline = outlines[index]
+            if outline.kind == RunStarted.kind and outline.model == declared:
+                continue  # most runs use the model of the one before
+            entry = entries[index]
+            fold._push(entry)
+            if _SETTINGS.get(outline.kind) == "model" and is_readable(entry):
+                declared = outline.model
         return fold
 
     def push(self, entry: Entry) -> None:
@@ -110,10 +123,14 @@ class ContextFold:
             self._push(entry)
 
     def _push(self, entry: Entry) -> None:
-        if isinstance(entry.fact, Redaction):
-            self._redact(entry.fact.entry_id)
-        elif not self._is_duplicate(entry):
-            self._accept(_without_content(entry) if entry.id in self._redacted else entry)
+        fact = entry.fact
+        if isinstance(fact, Message):  # comes first, like most of what is pushed
+            if fact.role == "assistant" and self._is_duplicate(entry, fact):
+                return
+        elif isinstance(fact, Redaction):
+            self._redact(fact.entry_id)
+            return
+        self._accept(entry.id, entry.seq, redacted(fact) if entry.id in self._redacted else fact)
 
     def window(self, limits: WindowLimits) -> Window:
         """The items that fit these limits. With the same limits as before, only new items cost time."""
@@ -123,11 +140,10 @@ class ContextFold:
             self._window.add(self.items[index])
         return self._window
 
-    def _is_duplicate(self, entry: Entry) -> bool:
+    def _is_duplicate(self, entry: Entry, answer: Message) -> bool:
         """Whether this answer is already included: a model call has one answer per attempt (D-7.10)."""
-        fact = entry.fact
-        meta = fact.meta if isinstance(fact, Message) and fact.role == "assistant" else None
-        run_id = entry.run_id or (fact.run_id if isinstance(fact, Message) else None)
+        meta = answer.meta
+        run_id = entry.run_id or answer.run_id
         if meta is None or meta.model_call_index is None or run_id is None:
             return False
         key = (run_id, meta.model_call_index, meta.attempt)
@@ -137,29 +153,27 @@ class ContextFold:
 
     def _redact(self, entry_id: str) -> None:
         self._redacted.add(entry_id)
-        entries, self._entries = self._entries, []
-        if all(entry.id != entry_id for entry in entries):
-            self._entries = entries
+        if all(entry.id != entry_id for entry in self._kept):
             return
+        entries, self._kept = self._kept, []
         self._clear()
-        for entry in entries:
-            self._accept(_without_content(entry) if entry.id == entry_id else entry)
+        for id, seq, fact in entries:
+            self._accept(id, seq, redacted(fact) if id == entry_id else fact)
 
-    def _accept(self, entry: Entry) -> None:
-        fact: _Relevant | _Ignored = entry.fact
-        if isinstance(fact, _Relevant) and not (isinstance(fact, RunStarted) and fact.model is None):
-            self._entries.append(entry)
-            self._add(entry, fact)
+    def _accept(self, id: str, seq: int, fact: "Message | _Relevant | _Ignored") -> None:
+        if isinstance(fact, Message):
+            self._kept.append(_Kept(id, seq, fact))
+            self._add_message(id, seq, fact)
+        elif isinstance(fact, _Relevant) and not (isinstance(fact, RunStarted) and fact.model is None):
+            self._kept.append(_Kept(id, seq, fact))
+            self._apply(id, seq, fact)
 
-    def _add(self, entry: Entry, fact: _Relevant) -> None:
+    def _apply(self, id: str, seq: int, fact: _Relevant) -> None:
         match fact:
-            case Message():
-                self._add_message(entry, fact)
             case BranchSummary():
-                message = branch_message(fact.summary)
-                self.items.append(ContextItem(entry.id, entry.seq, message, self.model, is_summary=True))
+                self.items.append(ContextItem(id, seq, branch_message(fact.summary), self.model, is_summary=True))
             case CompactionSummary():
-                self._compact(entry, fact)
+                self._compact(seq, fact)
             case RunStarted() | ModelChange():
                 self.model, self._model_is_declared = fact.model, True
             case SystemPromptOverride():
@@ -170,7 +184,7 @@ class ContextFold:
             case _:
                 assert_never(fact)
 
-    def _add_message(self, entry: Entry, fact: Message) -> None:
+    def _add_message(self, id: str, seq: int, fact: Message) -> None:
         message = for_model(fact)
         if message is None:
             return
@@ -181,25 +195,21 @@ class ContextFold:
             reported = usage.input_tokens + usage.output_tokens if usage and usage.input_tokens > 0 else None
             if not self._model_is_declared:  # an imported session records only which models answered
                 self.model = message.meta.model
-        self.items.append(ContextItem(entry.id, entry.seq, message, self.model, reported))
+        self.items.append(ContextItem(id, seq, message, self.model, reported))
 
-    def _compact(self, entry: Entry, fact: CompactionSummary) -> None:
+    def _compact(self, seq: int, fact: CompactionSummary) -> None:
         # If the id is not on this branch, the summary replaces everything before it.
-        first = min(self._seqs.get(fact.first_kept_entry_id, entry.seq), entry.seq)
+        first = min(self._seqs.get(fact.first_kept_entry_id, seq), seq)
         self._window = None
         self.instructions += [item.message for item in self.items if item.seq < first and item.message.role == "system"]
         self.items = [item for item in self.items if item.seq >= first]
         for item in self.items:
             item.reported = None  # it included what is now summarised
         self.summary = summary_message(fact.summary)
-        self._entries = _remaining(self._entries, first)
+        self._kept = _remaining(self._kept, first)
 
 
-def _without_content(entry: Entry) -> Entry:
-    return replace(entry, fact=redacted(entry.fact), extra=None)
-
-
-def _remaining(entries: list[Entry], first: int) -> list[Entry]:
+def _remaining(entries: list[_Kept], first: int) -> list[_Kept]:
     """The entries still relevant after the compaction at their end, which keeps those from `first` on."""
     remaining = [entries[-1]]
     settings: set[type] = set()
@@ -251,7 +261,7 @@ def relevant_entries(entries: Sequence[Entry], outlines: Sequence[Outline]) -> l
 
 
 def _has_effect(setting: Outline) -> bool:
-    return setting.kind != RunStarted.kind or setting.payload.model is not None
+    return setting.kind != RunStarted.kind or setting.model is not None
 
 
 def _first_kept(entries: Sequence[Entry], outlines: Sequence[Outline]) -> int:

@@ -6,13 +6,24 @@ from msgspec.structs import replace
 
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
-from bartack.nouns.parts import FULL_OUTPUT, ContentPart, FileRef, Image, Part, Text, Thinking, ToolContent, ToolResult
+from bartack.nouns.parts import (
+    FULL_OUTPUT,
+    ContentPart,
+    FileRef,
+    Image,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolContent,
+    ToolResult,
+)
 
 __all__ = ["for_model", "shorten_output", "shorten_text", "truncate"]
 
 _MAX_CHARS = 2_000  # truncating a longer tool output saves more than half of it
-_HEAD_CHARS = 700  # the beginning identifies a file or command,
-_TAIL_CHARS = 300  # and the end usually has its outcome
+_HEAD_CHARS = 700  # the beginning identifies a file or command
+_TAIL_CHARS = 300  # the end usually has the outcome
 _REMOVED = "[This output was removed from the conversation.]"
 
 
@@ -24,6 +35,8 @@ def for_model(message: Message) -> Message | None:
     meta = message.meta
     if meta is not None and meta.is_api_error_message:
         return None
+    if message.parts and (meta is None or meta.koding is None) and all(map(_is_sent_whole, message.parts)):
+        return message
     parts = tuple(_part_for_model(part) for part in message.parts if not _is_ignored(part))
     if not parts:
         return None
@@ -34,6 +47,15 @@ def for_model(message: Message) -> Message | None:
     ):
         return message
     return replace(message, parts=parts)
+
+
+def _is_sent_whole(part: Part) -> bool:
+    """Whether this is a part as most are, which is sent as it is."""
+    if isinstance(part, Text):
+        return not part.ignored
+    if isinstance(part, ToolResult):
+        return part.compacted_at is None and not isinstance(part.content, tuple)
+    return isinstance(part, ToolCall)
 
 
 def _is_ignored(part: Part) -> bool:

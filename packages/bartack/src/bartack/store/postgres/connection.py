@@ -45,7 +45,7 @@ _ROLLED_BACK = (asyncpg.exceptions.TransactionRollbackError, asyncpg.exceptions.
 
 _CONNECT_S = 10.0
 _COMMAND_S = 60.0  # the limit for one statement
-_REWRITE_S = 86_400.0  # and for rewriting a table, which takes as long as the table is large
+_REWRITE_S = 86_400.0  # rewriting a table takes as long as the table is large
 # If the network is cut, packets disappear and neither side gets an error. So both probe a connection that is quiet, and
 # give it up if nothing is acknowledged: the client soon, to connect again as soon as possible, and the server to
 # be rid of the connections of machines that are gone.
@@ -144,11 +144,10 @@ class Database:
             raise invalid_address_error() from None
         try:
             await self._check(connection)
-        except SERVER_ERRORS as error:
+        except BaseException as error:  # a cancellation, too
             connection.terminate()
-            raise server_error(error, "reading its settings") from error
-        except StoreError:
-            connection.terminate()
+            if isinstance(error, SERVER_ERRORS):
+                raise server_error(error, "reading its settings") from error
             raise
         return connection
 

@@ -58,7 +58,7 @@ class Writer:
         self._connect = connect
         self._wait_s = wait_s
         self._synchronous: Synchronous = synchronous
-        self._level: Synchronous = synchronous  # that of the connection now
+        self._level: Synchronous = synchronous  # the current level of the connection
         self._is_suspect = False  # the disk failed, and the file has not been verified since
         with as_store_error(path), ExitStack() as undo:
             is_new = not is_up_to_date(path, wait_s)

@@ -33,12 +33,9 @@ __all__ = [
     "ServerConfig",
     "ServerFailure",
     "StdioServer",
-    "expanded",
+    "expand_variables",
     "load_servers",
     "parse_server",
-    "plain_text",
-    "redacted",
-    "visible_prose",
     "with_settings",
 ]
 
@@ -112,14 +109,14 @@ ServerConfig = StdioServer | HttpServer
 def parse_server(server: str | Sequence[str]) -> ServerConfig:
     """A command line or a URL as a configuration; `BartackError` if it is neither."""
     if isinstance(server, str) and re.match(r"https?://", server):
-        return _checked({"url": server}, "The server")
+        return _check_settings({"url": server}, "The server")
     try:
         words = shlex.split(server) if isinstance(server, str) else list(server)
     except ValueError as error:
         raise config_error(f"Invalid command line {server!r}: {error}.") from None
     if not words or not words[0]:
         raise config_error("An MCP server needs a command or a URL.")
-    return _checked({"command": words[0], "args": words[1:]}, f"The server {words[0]!r}")
+    return _check_settings({"command": words[0], "args": words[1:]}, f"The server {words[0]!r}")
 
 
 def with_settings(config: ServerConfig, **settings: Any) -> ServerConfig:
@@ -130,7 +127,7 @@ def with_settings(config: ServerConfig, **settings: Any) -> ServerConfig:
         if name not in names:
             raise config_error(f"A server {kind} has no setting {name!r}.")
     fields = {names[name]: value for name, value in settings.items()}
-    return _checked({**json.loads(msgspec.json.encode(config)), **fields}, "The server")
+    return _check_settings({**json.loads(msgspec.json.encode(config)), **fields}, "The server")
 
 
 def server_name(config: ServerConfig) -> str:
@@ -176,7 +173,7 @@ def load_servers(source: str | Path | Mapping[str, Any]) -> dict[str, ServerConf
     servers = data.get("mcpServers", data.get("servers"))
     if not isinstance(servers, Mapping):
         raise config_error(f"{origin} has no object mcpServers.")
-    configs = {name: _checked(fields, f"{origin}: server {name!r}") for name, fields in servers.items()}
+    configs = {name: _check_settings(fields, f"{origin}: server {name!r}") for name, fields in servers.items()}
     return {name: config for name, config in configs.items() if not config.disabled}
 
 
@@ -192,7 +189,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise config_error(f"{path} is not a JSON object: {error}.") from None
 
 
-def _checked(settings: Any, where: str) -> ServerConfig:
+def _check_settings(settings: Any, where: str) -> ServerConfig:
     if not isinstance(settings, Mapping):
         raise config_error(f"{where} must be an object.")
     kind: Any = HttpServer if "url" in settings else StdioServer
@@ -212,7 +209,7 @@ def _checked(settings: Any, where: str) -> ServerConfig:
     return config
 
 
-def expanded(text: str, environment: Mapping[str, str] | None = None) -> str:
+def expand_variables(text: str, environment: Mapping[str, str] | None = None) -> str:
     """The text with the values of environment variables; `BartackError` if one is not set and has no default."""
     values = os.environ if environment is None else environment
 
@@ -269,7 +266,7 @@ def visible_prose(text: str) -> str:
     return "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) not in {"Cf", "Co", "Cn"})
 
 
-def redacted(text: str, secrets: Mapping[str, str]) -> str:
+def mask_values(text: str, secrets: Mapping[str, str]) -> str:
     """The text with the names of variables and headers in place of their values."""
     for name, value in sorted(secrets.items(), key=lambda item: -len(item[1])):
         if len(value) >= _MIN_SECRET:

@@ -18,7 +18,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from bartack.nouns.errors import BartackError
-from bartack.tools.mcp.config import ServerFailure, plain_text, redacted
+from bartack.tools.mcp.config import ServerFailure, mask_values, plain_text
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # a private name for a pair of streams
@@ -78,16 +78,16 @@ class Connection:
     def failure(self) -> str | None:
         """Why the connection can no longer be used; None while it can."""
         own = None if self._transport is None else self._transport.failure
-        return self.redacted(own or self._failure or "") or None
+        return self.without_secrets(own or self._failure or "") or None
 
     @property
     def stderr(self) -> str:
         """The end of what the server wrote to its standard error, without secrets."""
-        return "" if self._transport is None else self.redacted(self._transport.stderr)
+        return "" if self._transport is None else self.without_secrets(self._transport.stderr)
 
-    def redacted(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
         """The text without control characters and secrets."""
-        return plain_text(redacted(text, {} if self._transport is None else self._transport.secrets))
+        return plain_text(mask_values(text, {} if self._transport is None else self._transport.secrets))
 
     async def open(self, timeout_s: float) -> None:
         """Connect and negotiate; `ServerFailure` if that fails or takes too long."""
@@ -121,13 +121,13 @@ class Connection:
     async def _live(self) -> None:
         try:
             try:
-                await self._connected("auto")
+                await self._stay_connected("auto")
             except Exception as error:
                 cause = _innermost(error)
                 is_closed = isinstance(cause, MCPError) and cause.code == _CLOSED
                 if self._ready.done() or self._is_closed or not is_closed:
                     raise
-                await self._connected("legacy")  # some servers exit when asked about newer versions
+                await self._stay_connected("legacy")  # some servers exit when asked about newer versions
         except asyncio.CancelledError:
             self._fail("the connection was closed")
             raise
@@ -142,7 +142,7 @@ class Connection:
             self._ready.set_exception(ServerFailure(self.failure or reason))
             self._ready.exception()  # retrieved, because `open` may have given up
 
-    async def _connected(self, mode: Literal["auto", "legacy"]) -> None:
+    async def _stay_connected(self, mode: Literal["auto", "legacy"]) -> None:
         """Connect, and stay connected until the connection is closed or lost."""
         self._wake.clear()
         transport = self._transport = self._new_transport(self._wake.set)
@@ -159,7 +159,7 @@ class Connection:
         )
         async with client:
             # The SDK checks results with Python's `re`, which a pattern of a hostile server can block for hours.
-            setattr(client.session, "validate_tool_result", _unchecked)  # noqa: B010 - a method cannot be assigned to
+            setattr(client.session, "validate_tool_result", _skip_validation)  # noqa: B010 - a method cannot be assigned to
             self.client = client
             self._ready.set_result(None)
             async with self._listening(client):
@@ -193,7 +193,7 @@ class Connection:
             await self._callbacks.notice(types.ToolListChangedNotification())  # anything may have changed by now
 
 
-async def _unchecked(name: str, result: types.CallToolResult) -> None:
+async def _skip_validation(name: str, result: types.CallToolResult) -> None:
     return None
 
 

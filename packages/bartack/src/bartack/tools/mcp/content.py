@@ -31,7 +31,7 @@ Resource = types.TextResourceContents | types.BlobResourceContents
 def output_of(result: types.CallToolResult, metadata: dict[str, Any]) -> ToolOutput:
     """The result of a call, with its structured content as data."""
     parts = [part for block in result.content for part in _parts_of(block)]
-    structured = _structured(result.structured_content)
+    structured = _structured_part(result.structured_content)
     content: Any = tuple(parts)
     if not parts:
         content = structured.get(STRUCTURED, "")
@@ -57,7 +57,7 @@ def prompt_messages(messages: Iterable[types.PromptMessage]) -> list[Message]:
     return converted
 
 
-def _structured(value: Any) -> dict[str, Any]:
+def _structured_part(value: Any) -> dict[str, Any]:
     """The structured content under the key `STRUCTURED`; nothing if it is too large or cannot be stored."""
     stored = None if value is None else valid_object({STRUCTURED: value})
     if stored is None or len(msgspec_json.encode(stored)) > _MAX_STRUCTURED_CHARS:

@@ -18,8 +18,8 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from bartack.tools.mcp.config import NEEDS_SIGN_IN, HttpServer, ServerFailure, expanded
-from bartack.tools.mcp.saved_files import changed_file, read_file
+from bartack.tools.mcp.config import NEEDS_SIGN_IN, HttpServer, ServerFailure, expand_variables
+from bartack.tools.mcp.saved_files import change_file, read_file
 
 __all__ = ["LoopbackSignIn", "TokenFile", "auth_for", "default_tokens_path"]
 
@@ -124,19 +124,19 @@ class TokenFile:
 
     async def get_tokens(self) -> OAuthToken | None:
         """The stored tokens."""
-        return _loaded(OAuthToken, self._kept.get("tokens"))
+        return _load(OAuthToken, self._kept.get("tokens"))
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store tokens, when they expire, and where they are refreshed."""
         metadata = None if self.provider is None else self.provider.context.oauth_metadata
         expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
-        await self._keep(tokens=_dumped(tokens), expires_at=expires_at, metadata=_dumped(metadata))
+        await self._keep(tokens=_dump(tokens), expires_at=expires_at, metadata=_dump(metadata))
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """The stored registration, unless it is for a redirect address that is not used now."""
         if self._registered is not None:
             return self._registered
-        info = _loaded(OAuthClientInformationFull, self._kept.get("client"))
+        info = _load(OAuthClientInformationFull, self._kept.get("client"))
         assert self.provider is not None
         used = {str(uri) for uri in self.provider.context.client_metadata.redirect_uris or ()}
         is_refreshed_only = self and self.provider.context.callback_handler is _no_callback
@@ -146,31 +146,31 @@ class TokenFile:
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Store a registration."""
-        await self._keep(client=_dumped(client_info))
+        await self._keep(client=_dump(client_info))
 
     async def _keep(self, **values: Any) -> None:
         self._kept = {**self._kept, **values}
         if self._path is not None:
-            await asyncio.to_thread(changed_file, self._path, lambda all: all.update({self._key: self._kept}))
+            await asyncio.to_thread(change_file, self._path, lambda all: all.update({self._key: self._kept}))
 
     def attach(self, provider: OAuthClientProvider) -> None:
         """Pass the SDK's provider what it does not load itself."""
         self.provider = provider
         provider.context.token_expiry_time = self._kept.get("expires_at")
-        provider.context.oauth_metadata = _loaded(OAuthMetadata, self._kept.get("metadata"))
+        provider.context.oauth_metadata = _load(OAuthMetadata, self._kept.get("metadata"))
 
 
 def auth_for(config: HttpServer, auth: "httpx2.Auth | LoopbackSignIn | None", path: Path | None) -> httpx2.Auth | None:
     """What signs the requests to a server: the given `auth`, or stored tokens, or a person who signs in."""
     if isinstance(auth, httpx2.Auth):
         return auth
-    url = expanded(config.url)
+    url = expand_variables(config.url)
     redirect_uri = "http://127.0.0.1/callback" if auth is None else auth.redirect_uri
     registered = None
     if config.client_id is not None:
-        secret = None if config.client_secret is None else expanded(config.client_secret)
+        secret = None if config.client_secret is None else expand_variables(config.client_secret)
         registered = OAuthClientInformationFull(
-            client_id=expanded(config.client_id),
+            client_id=expand_variables(config.client_id),
             client_secret=secret,
             token_endpoint_auth_method="none" if secret is None else "client_secret_basic",
             redirect_uris=[AnyUrl(redirect_uri)],
@@ -182,7 +182,7 @@ def auth_for(config: HttpServer, auth: "httpx2.Auth | LoopbackSignIn | None", pa
         url,
         OAuthClientMetadata(client_name="Bartack", redirect_uris=[AnyUrl(redirect_uri)], scope=config.scope),
         tokens,
-        redirect_handler=_refused if auth is None else auth.redirect,
+        redirect_handler=_refuse_sign_in if auth is None else auth.redirect,
         callback_handler=_no_callback if auth is None else auth.callback,
         client_metadata_url=config.client_metadata_url,
     )
@@ -190,7 +190,7 @@ def auth_for(config: HttpServer, auth: "httpx2.Auth | LoopbackSignIn | None", pa
     return provider
 
 
-async def _refused(url: str) -> None:
+async def _refuse_sign_in(url: str) -> None:
     raise ServerFailure(NEEDS_SIGN_IN)
 
 
@@ -198,12 +198,12 @@ async def _no_callback() -> AuthorizationCodeResult:
     raise ServerFailure(NEEDS_SIGN_IN)
 
 
-def _loaded(kind: type[T], value: Any) -> T | None:
+def _load(kind: type[T], value: Any) -> T | None:
     try:
         return None if value is None else kind.model_validate(value)
     except ValidationError:
         return None
 
 
-def _dumped(value: BaseModel | None) -> Any:
+def _dump(value: BaseModel | None) -> Any:
     return None if value is None else value.model_dump(mode="json", exclude_none=True)

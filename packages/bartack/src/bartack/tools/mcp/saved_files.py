@@ -13,7 +13,7 @@ from typing import Any
 
 from bartack.nouns.logs import logger
 
-__all__ = ["KnownTools", "changed_file", "default_path", "read_file"]
+__all__ = ["KnownTools", "change_file", "default_path", "read_file"]
 
 
 def read_file(path: Path | None) -> dict[str, Any]:
@@ -25,9 +25,9 @@ def read_file(path: Path | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def changed_file(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def change_file(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change the object in the file, which is replaced as a whole, with mode 0600. Raises `OSError`."""
-    with _locked(path.parent):
+    with _lock_folder(path.parent):
         value = read_file(path)
         change(value)
         temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -38,7 +38,7 @@ def changed_file(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes from changing files there at the same time. Raises `OSError` where that is not possible."""
     try:
         import fcntl  # noqa: PLC0415 - POSIX only
@@ -100,6 +100,6 @@ class KnownTools:
         if self._path is None:
             return
         try:
-            changed_file(self._path, lambda servers: servers.setdefault(self._server, {}).update({tool: digest}))
+            change_file(self._path, lambda servers: servers.setdefault(self._server, {}).update({tool: digest}))
         except OSError as error:
             _log.warning("cannot write %s: %s", self._path, error.strerror)

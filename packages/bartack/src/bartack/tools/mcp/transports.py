@@ -28,7 +28,7 @@ from bartack.tools.mcp.config import (
     HttpServer,
     ServerFailure,
     StdioServer,
-    expanded,
+    expand_variables,
     secrets_in,
 )
 from bartack.tools.shell import safe_environment
@@ -55,7 +55,7 @@ class ServerProcess:
 
     def __init__(self, config: StdioServer, on_end: Callable[[], None]) -> None:
         """`on_end` is called when the server has closed its output."""
-        self._variables = {name: expanded(value) for name, value in config.env.items()}
+        self._variables = {name: expand_variables(value) for name, value in config.env.items()}
         self.secrets = {**self._variables, **secrets_in([*config.env.values(), *config.args])}
         self._config = config
         self._on_end = on_end
@@ -96,7 +96,7 @@ class ServerProcess:
         if not hasattr(os, "killpg"):
             raise ServerFailure("MCP servers started as processes require a POSIX system.")
         environment = {**safe_environment(os.environ), **self._variables}
-        words = [expanded(word) for word in (config.command, *config.args)]
+        words = [expand_variables(word) for word in (config.command, *config.args)]
         directory = _directory(config)
         words[0] = _executable(words[0], directory, environment)
         control, self._control = os.pipe()
@@ -120,15 +120,15 @@ class ServerProcess:
         if self._is_responsive and self.failure is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EXIT_S):
-                    await _exited(process)
+                    await _wait_for_exit(process)
         os.close(self._control)
         with suppress(TimeoutError):
             async with asyncio.timeout(_KILL_S):
-                await _exited(process)
+                await _wait_for_exit(process)
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
-            await _exited(process)
+            await _wait_for_exit(process)
         transport = getattr(process, "_transport", None)  # otherwise open while a descendant holds a pipe
         if transport is not None:
             transport.close()
@@ -181,7 +181,7 @@ class ServerProcess:
     async def _exit_reason(self, process: asyncio.subprocess.Process) -> str:
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_S):
-                await _exited(process)
+                await _wait_for_exit(process)
         code = process.returncode
         return "it closed its output" if code is None else f"it exited with code {code}"
 
@@ -205,7 +205,7 @@ class ServerProcess:
 
 
 def _directory(config: StdioServer) -> Path | None:
-    return None if config.cwd is None else Path(expanded(config.cwd)).expanduser()
+    return None if config.cwd is None else Path(expand_variables(config.cwd)).expanduser()
 
 
 def _executable(command: str, directory: Path | None, environment: Mapping[str, str]) -> str:
@@ -221,7 +221,7 @@ def _executable(command: str, directory: Path | None, environment: Mapping[str, 
     return executable
 
 
-async def _exited(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     """Wait for the process alone: `wait` also waits until its pipes are closed, which a descendant may hold."""
     while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for this alone
         await asyncio.sleep(0.01)
@@ -259,9 +259,9 @@ class HttpTransport:
 
     def __init__(self, config: HttpServer, auth: httpx2.Auth | None, on_end: Callable[[], None]) -> None:
         """`on_end` is called when the transport has ended."""
-        self._headers = {name: expanded(value) for name, value in config.headers.items()}
+        self._headers = {name: expand_variables(value) for name, value in config.headers.items()}
         self.secrets = {**self._headers, **secrets_in([*config.headers.values(), config.url])}
-        self._url = expanded(config.url)
+        self._url = expand_variables(config.url)
         self._auth = auth
         self._on_end = on_end
 
@@ -288,13 +288,13 @@ class HttpTransport:
             self.failure = SESSION_EXPIRED
             self._on_end()
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = _unpacked(response, response.stream)
+            response.stream = _unpack(response, response.stream)
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if not is_stream and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _LimitedBody(response.stream)
 
 
-def _unpacked(response: httpx2.Response, body: httpx2.AsyncByteStream) -> httpx2.AsyncByteStream:
+def _unpack(response: httpx2.Response, body: httpx2.AsyncByteStream) -> httpx2.AsyncByteStream:
     """The body without its compression. The client would unpack each piece as a whole, so that a few kilobytes could
     become gigabytes before anything is counted; this way, limits apply to what was unpacked."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
