@@ -29,6 +29,7 @@ from bartack.formats.body_values import (
     Json,
     bytes_at,
     items_at,
+    message_at,
     object_at,
     object_of,
     objects_at,
@@ -252,10 +253,7 @@ class _Reader:
             parts.append(Text(text))
         if role == "tool":
             return Message("tool", (self._result(message, [*parts, *images], path),))
-        try:
-            return Message(role, (*parts, *images, *calls))
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
+        return message_at(role, (*parts, *images, *calls), path)
 
     def _call(self, value: Any, path: str) -> ToolCall:
         call = object_at(value, path)

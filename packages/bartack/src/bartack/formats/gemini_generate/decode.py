@@ -26,7 +26,7 @@ from typing import Any, ClassVar, TypedDict
 
 import msgspec
 
-from bartack.formats.body_values import text_of
+from bartack.formats.body_values import present, text_of
 from bartack.formats.decoder import UNREADABLE, Decoder
 from bartack.formats.framing import Frame
 from bartack.formats.gemini import gemini_usage, generated_media, media_tool, refuse
@@ -327,7 +327,8 @@ class GeminiGenerate(Decoder):
 
     def _read_part(self, part: _Part, unknown: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Read a part. `unknown` has the fields beside its content that `Part` does not declare."""
-        fields = {**_fields_of(part), **unknown}
+        beside = {name: getattr(part, field) for name, field in _BESIDE_CONTENT.items()}
+        fields = {**present(**beside), **unknown}
         if fields and not self._pending.can_keep(fields):
             return
         if part.function_call is not None:
@@ -475,9 +476,3 @@ class GeminiGenerate(Decoder):
         if self._pending.can_keep(described):
             self._begin_provider_call(media_tool(mime_type), "", {kind: described, **fields})
             self.out.close_call(self._calls, result=(content,))
-
-
-def _fields_of(part: _Part) -> dict[str, Any]:
-    """The fields of a part beside its content, as Google names them."""
-    fields = {name: getattr(part, field) for name, field in _BESIDE_CONTENT.items()}
-    return {name: value for name, value in fields.items() if value is not None}

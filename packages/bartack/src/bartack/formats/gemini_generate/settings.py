@@ -80,13 +80,10 @@ def tools(specs: tuple[ToolSpec, ...], model_id: str, losses: Losses) -> list[Js
         if not entries or "functionDeclarations" not in entries[-1]:
             entries.append({"functionDeclarations": []})
         note_tool_options(spec, f"tools[{index}]", losses)
-        entries[-1]["functionDeclarations"].append(_declaration(spec))
+        fields = present(description=spec.description, parametersJsonSchema=spec.parameter_schema or None)
+        function = {"name": spec.name, **fields, **own_fields(spec, NAME)}
+        entries[-1]["functionDeclarations"].append(function)
     return entries
-
-
-def _declaration(spec: ToolSpec) -> Json:
-    fields = present(description=spec.description, parametersJsonSchema=spec.parameter_schema or None)
-    return {"name": spec.name, **fields, **own_fields(spec, NAME)}
 
 
 def function_calling(config: ModelConfig, specs: tuple[ToolSpec, ...]) -> Json:
