@@ -231,6 +231,7 @@ async def killed_processes_lose_nothing_and_block_no_others(open_store: OpenStor
     report = await asyncio.to_thread(kill_writers, open_store, _KILLS)
     assert not report.faults, "\n".join([str(report), *report.faults[:20]])
 
+
 PROCESSES = (
     a_follower_gets_entries_of_another_process,
     a_lease_is_held_until_its_process_ends,
