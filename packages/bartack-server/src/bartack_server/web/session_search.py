@@ -6,7 +6,7 @@ from typing import Any
 from bartack.app.sessions import SessionFilter
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.wire import dump
-from bartack.store.ranking import SearchFilter, parse_search_time, search_sessions
+from bartack.store.ranking import SearchFilter, parse_search_time, parse_where, search_sessions
 from bartack_server.web.endpoint import PAGE, Call, Endpoint, Query
 
 __all__ = ["SESSION_SEARCH"]
@@ -31,6 +31,7 @@ async def _search(call: Call) -> Any:
         since=parse_search_time(call.query("since"), path="$.query.since"),
         until=parse_search_time(call.query("until"), path="$.query.until"),
         errors_only=call.query("errors") == "true",
+        where=parse_where(call.query("where"), path="$.query.where"),
     )
     sessions = await search_sessions(store, query, end + 1, prefix=call.user.prefix, chosen=chosen)
     following = str(end) if end < min(len(sessions), _MAX_SESSIONS) else None
@@ -53,5 +54,6 @@ SESSION_SEARCH = Endpoint(
         Query("since", "Only what happened at this ISO 8601 time or later."),
         Query("until", "Only what happened before this ISO 8601 time."),
         Query("errors", "`true`: only failed tool calls and failed answers."),
+        Query("where", "Only in `text`, `results`, `calls` or `thinking`."),
     ),
 )

@@ -98,7 +98,7 @@ class ToolCallEnd(Noun, frozen=True):
     result_is_error: bool = False
 
 
-class Usage(Noun, frozen=True):
+class Usage(Noun, frozen=True, gc=False):
     """Tokens used so far. Usage is cumulative: in a stream, the last one counts (D-3.4).
 
     `input_tokens` includes cache reads and writes, and `output_tokens` includes reasoning. The other counts break

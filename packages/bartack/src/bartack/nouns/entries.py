@@ -280,7 +280,7 @@ Fact = (
 )
 
 
-class Entry(Noun, frozen=True, kw_only=True):
+class Entry(Noun, frozen=True, kw_only=True, gc=False):
     """A fact and its position in a session."""
 
     spliced: ClassVar[str] = "fact"

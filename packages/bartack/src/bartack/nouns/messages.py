@@ -93,7 +93,7 @@ class Step(Noun, frozen=True, kw_only=True):
     finish_snapshot: str | None = None
 
 
-class ModelRef(Noun, frozen=True):
+class ModelRef(Noun, frozen=True, gc=False):
     """A model, identified by its provider and its name there."""
 
     provider: str
@@ -115,7 +115,7 @@ class Approval(Noun, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class Meta(Noun, frozen=True, kw_only=True):
+class Meta(Noun, frozen=True, kw_only=True, gc=False):
     """Everything about a message that is not content. All fields are optional."""
 
     model: ModelRef | None = None
@@ -145,7 +145,7 @@ class Meta(Noun, frozen=True, kw_only=True):
     approvals: tuple[Approval, ...] | None = None
 
 
-class Message(Noun, frozen=True):
+class Message(Noun, frozen=True, gc=False):
     """One turn of a conversation. The order of its parts never changes. It is also the fact ``message``."""
 
     kind: ClassVar[Literal["message"]] = "message"

@@ -37,7 +37,7 @@ FULL_OUTPUT = "full_output"
 STRUCTURED = "structured"
 
 
-class Continuation(Noun, frozen=True):
+class Continuation(Noun, frozen=True, gc=False):
     """Data that a provider expects back unchanged: signatures, encrypted reasoning, item ids, citations.
 
     It is sent back to the same provider only, byte for byte (D-3.9).
@@ -48,14 +48,14 @@ class Continuation(Noun, frozen=True):
     data: dict[str, Any]
 
 
-class Span(Noun, frozen=True):
+class Span(Noun, frozen=True, gc=False):
     """When something started and, once it has, when it ended."""
 
     start: datetime | None = None
     end: datetime | None = None
 
 
-class _PartFields(Noun, frozen=True, kw_only=True):
+class _PartFields(Noun, frozen=True, kw_only=True, gc=False):
     id: str | None = None  # 003 §3.1; the document view derives one if there is none
     continuation: Continuation | None = None
     metadata: dict[str, Any] | None = None

@@ -6,9 +6,7 @@ added while it was open or before it was loaded.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Self, assert_never
-
-from msgspec.structs import replace
+from typing import NamedTuple, Self, assert_never
 
 from bartack.nouns.entries import (
     AbortRequested,
@@ -61,6 +59,14 @@ _Ignored = (  # they are not part of a conversation; redactions are applied befo
 )
 
 
+class _Kept(NamedTuple):
+    """What is kept of an entry that is still relevant."""
+
+    id: str
+    seq: int
+    fact: "Message | _Relevant"
+
+
 class ContextFold:
     """The state that the entries so far add up to."""
 
@@ -68,7 +74,7 @@ class ContextFold:
         self._seqs: dict[str, int] = {}  # the seq of every entry pushed, by id
         self._answers: set[tuple[str, int, int | None]] = set()
         self._redacted: set[str] = set()
-        self._entries: list[Entry] = []  # the entries that are still relevant, with redactions applied
+        self._kept: list[_Kept] = []  # with redactions applied
         self._clear()
 
     def _clear(self) -> None:
@@ -124,7 +130,7 @@ class ContextFold:
         elif isinstance(fact, Redaction):
             self._redact(fact.entry_id)
             return
-        self._accept(_without_content(entry) if entry.id in self._redacted else entry)
+        self._accept(entry.id, entry.seq, redacted(fact) if entry.id in self._redacted else fact)
 
     def window(self, limits: WindowLimits) -> Window:
         """The items that fit these limits. With the same limits as before, only new items cost time."""
@@ -147,30 +153,27 @@ class ContextFold:
 
     def _redact(self, entry_id: str) -> None:
         self._redacted.add(entry_id)
-        entries, self._entries = self._entries, []
-        if all(entry.id != entry_id for entry in entries):
-            self._entries = entries
+        if all(entry.id != entry_id for entry in self._kept):
             return
+        entries, self._kept = self._kept, []
         self._clear()
-        for entry in entries:
-            self._accept(_without_content(entry) if entry.id == entry_id else entry)
+        for id, seq, fact in entries:
+            self._accept(id, seq, redacted(fact) if id == entry_id else fact)
 
-    def _accept(self, entry: Entry) -> None:
-        fact: Message | _Relevant | _Ignored = entry.fact
+    def _accept(self, id: str, seq: int, fact: "Message | _Relevant | _Ignored") -> None:
         if isinstance(fact, Message):
-            self._entries.append(entry)
-            self._add_message(entry, fact)
+            self._kept.append(_Kept(id, seq, fact))
+            self._add_message(id, seq, fact)
         elif isinstance(fact, _Relevant) and not (isinstance(fact, RunStarted) and fact.model is None):
-            self._entries.append(entry)
-            self._apply(entry, fact)
+            self._kept.append(_Kept(id, seq, fact))
+            self._apply(id, seq, fact)
 
-    def _apply(self, entry: Entry, fact: _Relevant) -> None:
+    def _apply(self, id: str, seq: int, fact: _Relevant) -> None:
         match fact:
             case BranchSummary():
-                message = branch_message(fact.summary)
-                self.items.append(ContextItem(entry.id, entry.seq, message, self.model, is_summary=True))
+                self.items.append(ContextItem(id, seq, branch_message(fact.summary), self.model, is_summary=True))
             case CompactionSummary():
-                self._compact(entry, fact)
+                self._compact(seq, fact)
             case RunStarted() | ModelChange():
                 self.model, self._model_is_declared = fact.model, True
             case SystemPromptOverride():
@@ -181,7 +184,7 @@ class ContextFold:
             case _:
                 assert_never(fact)
 
-    def _add_message(self, entry: Entry, fact: Message) -> None:
+    def _add_message(self, id: str, seq: int, fact: Message) -> None:
         message = for_model(fact)
         if message is None:
             return
@@ -192,25 +195,21 @@ class ContextFold:
             reported = usage.input_tokens + usage.output_tokens if usage and usage.input_tokens > 0 else None
             if not self._model_is_declared:  # an imported session records only which models answered
                 self.model = message.meta.model
-        self.items.append(ContextItem(entry.id, entry.seq, message, self.model, reported))
+        self.items.append(ContextItem(id, seq, message, self.model, reported))
 
-    def _compact(self, entry: Entry, fact: CompactionSummary) -> None:
+    def _compact(self, seq: int, fact: CompactionSummary) -> None:
         # If the id is not on this branch, the summary replaces everything before it.
-        first = min(self._seqs.get(fact.first_kept_entry_id, entry.seq), entry.seq)
+        first = min(self._seqs.get(fact.first_kept_entry_id, seq), seq)
         self._window = None
         self.instructions += [item.message for item in self.items if item.seq < first and item.message.role == "system"]
         self.items = [item for item in self.items if item.seq >= first]
         for item in self.items:
             item.reported = None  # it included what is now summarised
         self.summary = summary_message(fact.summary)
-        self._entries = _remaining(self._entries, first)
+        self._kept = _remaining(self._kept, first)
 
 
-def _without_content(entry: Entry) -> Entry:
-    return replace(entry, fact=redacted(entry.fact), extra=None)
-
-
-def _remaining(entries: list[Entry], first: int) -> list[Entry]:
+def _remaining(entries: list[_Kept], first: int) -> list[_Kept]:
     """The entries still relevant after the compaction at their end, which keeps those from `first` on."""
     remaining = [entries[-1]]
     settings: set[type] = set()
