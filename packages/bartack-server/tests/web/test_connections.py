@@ -149,7 +149,8 @@ async def test_a_body_that_nobody_reads_does_not_keep_the_connection_open(impati
         await connection.closed()
 
 
-async def test_a_login_that_never_ends_is_refused(client: Client) -> None:
+async def test_a_login_that_never_ends_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bartack_server.web.endpoint._BODY_S", 1.0)
     async with connected(client, 1) as [connection]:
         await connection.send(LOGIN + b"Content-Length: 1000\r\n\r\n{")
         assert await connection.status() == 408

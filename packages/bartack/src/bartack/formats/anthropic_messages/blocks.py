@@ -3,7 +3,7 @@
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
+from bartack.formats.anthropic_messages.decode import AnthropicContinuation
 from bartack.formats.body_values import INVALID_JSON
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses, PrefixChanged

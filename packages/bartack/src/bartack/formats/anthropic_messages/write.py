@@ -11,8 +11,7 @@ A foreign model's thinking gets an empty signature, because the SDKs require the
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from bartack.formats.anthropic_messages.decode import FINISH_REASONS
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
+from bartack.formats.anthropic_messages.decode import FINISH_REASONS, AnthropicContinuation
 from bartack.formats.body_values import INVALID_JSON, parsed_object
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.response_writer import (
