@@ -31,7 +31,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "pythons": Experiment("run the pure tests under every other Python on this machine", ["lab.other_pythons"]),
     "interop": Experiment("have real agents, installed from npm and PyPI, continue our exports", ["lab.interop"]),
     "gateway": Experiment(
-        "have real programs, installed from npm, use a gateway", ["lab.gateway_programs", "lab.gateway_guide"]
+        "have real programs, installed from npm and PyPI, use a gateway",
+        ["lab.gateway_programs", "lab.gateway_guide", "lab.gateway_chat_page"],
     ),
     "fuzz": Experiment("fuzz the wire formats for a minute of CPU time, or as many seconds", ["lab.fuzz --save fuzz"]),
     "crash": Experiment(
@@ -80,7 +81,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "record `bartack chat` in a terminal, with a scripted model (needs tmux)", ["lab.draw_chat"]
     ),
     "web-pictures": Experiment("take the screenshots of the web page (needs chromium)", ["lab.draw_web"]),
-    "trace": Experiment("draw the spans of a run that is killed and resumed", ["lab.draw_trace"]),
+    "trace": Experiment("draw the spans of a run that is killed and resumed", ["lab.draw_charts trace"]),
     "viewers": Experiment("have Phoenix, Logfire and Langfuse read the spans of a run", ["lab.check_viewers"]),
 }
 

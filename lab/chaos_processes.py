@@ -3,12 +3,12 @@
 import asyncio
 import os
 import secrets
-import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from lab.postgres_cluster import free_port
 from lab.repository import ROOT, import_path
 
 __all__ = ["Process", "Processes", "Server"]
@@ -54,7 +54,7 @@ class Processes:
         self.workers.append(await self._started(*words, *self._worker_options))
 
     async def start_server(self) -> None:
-        port = _free_port()
+        port = free_port()
         words = ("serve", "--workers", "--no-tools", "--model", "openai:gpt-5", "--port", str(port), *self._on_store)
         server = Server(f"http://127.0.0.1:{port}", words)
         self.servers[server] = await self._started(*words)
@@ -105,9 +105,3 @@ async def _end(process: Process) -> None:
     with suppress(ProcessLookupError):
         process.kill()
     await process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

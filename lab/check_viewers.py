@@ -11,7 +11,6 @@ sends.
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -30,6 +29,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from bartack import Agent, ErrorCode, Failed, Message, Meta, ScriptedModel, ToolCall, Usage, assistant, tool
 from bartack.agent import RetryPolicy
 from bartack.telemetry import Telemetry
+from lab.postgres_cluster import free_port
 from lab.repository import ROOT, import_path
 
 VENV = ROOT / ".venv-viewers"
@@ -146,13 +146,6 @@ def phoenix(python: Path) -> Iterator[str]:
                 yield address
             finally:
                 server.terminate()
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-        return port
 
 
 def wait_for(url: str) -> bytes:

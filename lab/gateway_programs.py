@@ -5,7 +5,8 @@ that failed, an answer, and a second prompt in the resumed session. It runs the 
 without a gateway, and then through the gateway on a model of each format. All its requests must be the same, apart from
 ids and signatures: the program has understood the same from every answer. Where the formats are equal, the bytes of
 each request and response must be the same on both sides of the gateway. Envelopes must come back to the model as its
-own signatures. At last, `bartack gateway check` is run: no program may run a call of an answer that was cut off.
+own signatures, also after twenty turns. At last, `bartack gateway check` is run: no program may run a call of an answer
+that was cut off.
 
     python -m lab.gateway_programs [claude codex gemini opencode qwen pi]
 """
@@ -39,6 +40,8 @@ FORMATS = {  # the vendor of each, and the path after which its API begins
     "openai-responses": ("openai", "/v1"),
     "gemini-generate": ("google", "/v1beta"),
 }
+TURNS = 20
+LONG = {"claude": "openai-responses", "codex": "anthropic-messages"}  # the other clients keep no signed thinking
 # 2 x 2 pixels
 PIXELS = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGP4z8AARAwQCgAf7gP9i18U1AAAAABJRU5ErkJggg=="
 
@@ -143,19 +146,31 @@ class Workshop:
         self.model = model
         self.path = os.pathsep.join((str(INSTALLED / "node_modules" / ".bin"), os.environ["PATH"]))
 
-    async def play(self, program: str, url: str, key: str) -> None:
-        """Run the script in a new home."""
+    async def play(self, program: str, url: str, key: str, *, is_long: bool = False) -> None:
+        """Run the script in a new home; the short one has a second prompt, in the resumed session."""
         client, work = CLIENTS[program], self._folder / "work"
         for folder in (self._folder / "home", work):
             shutil.rmtree(folder, ignore_errors=True)
         variables = set_up(program, self._folder / "home", work, url=url, key=key) | {"PATH": self.path}
         (work / "dot.png").write_bytes(base64.b64decode(PIXELS))
         executable = str(INSTALLED / "node_modules" / ".bin" / CHECKED[program].words[0])
-        for words, steps in ((client.start, self._steps(client, work)), (client.resume, ({"text": "I looked."},))):
+        prompts: list[tuple[Sequence[str], Sequence[Json]]] = [
+            (client.start, self._steps(client, work)),
+            (client.resume, ({"text": "I looked."},)),
+        ]
+        for words, steps in [(client.start, self._long_steps(client))] if is_long else prompts:
             prompt = f"Please look. {script(*steps)}"
             is_input = "{prompt}" not in words
             command = [executable, *(word.format(prompt=prompt) for word in words)]
             await output_of(command, variables, work, prompt if is_input else "")
+
+    def _long_steps(self, client: Client) -> Sequence[Json]:
+        tool, argument = client.command
+        turns = [
+            {"think": f"Step {number}.", "tools": [[tool, {**client.extra, argument: f"echo step{number}"}]]}
+            for number in range(TURNS)
+        ]
+        return (*turns, {"text": "All done."})
 
     def _steps(self, client: Client, work: Path) -> Sequence[Json]:
         tool, argument = client.command
@@ -241,19 +256,13 @@ def differences(expected: Sequence[str], actual: Sequence[str]) -> Iterator[str]
 async def prove(program: str, workshop: Workshop) -> list[str]:
     """What is wrong with a program."""
     model, own_format = workshop.model, CLIENTS[program].format
-    model.exchanges.clear()
-    await workshop.play(program, model.url, "x")
-    expected = [normalised(exchange.request) for exchange in map(_exchange, model.exchanges) if is_main(exchange)]
-    print(f"{program}: {len(expected)} requests without a gateway", flush=True)
-    problems = [] if "I looked." in model.exchanges[-1][2].decode() else [f"{program}: the script was not played"]
-    for format, (vendor, path) in FORMATS.items():
-        store, key = await store_with_key()
-        upstream = connect(f"{vendor}:{MODEL}", api_key="x", base_url=model.url + path)
-        app = gateway(default=[upstream], store=store)
-        tap = Wiretap(app)
-        model.exchanges.clear()
-        async with served(app, tap) as url:
-            await workshop.play(program, url, key)
+    expected = await _requests(program, workshop)
+    problems = [] if expected else [f"{program} made no request without a gateway"]
+    for text in ("All done", "I looked."):
+        if not _has_answered(model, text):
+            print(f"{program} does not get as far as the answer {text!r}, without a gateway either", flush=True)
+    for format in FORMATS:
+        tap = await _through_gateway(program, workshop, format)
         actual = [normalised(exchange.request) for exchange in tap.exchanges if is_main(exchange)]
         faults = [f"{program} on {format}: {line}" for line in differences(expected, actual)]
         if format == own_format and not _passed(tap.exchanges, [_exchange(row) for row in model.exchanges]):
@@ -261,7 +270,52 @@ async def prove(program: str, workshop: Workshop) -> list[str]:
         faults += [f"{program} on {format}: {line}" for line in _foreign_signatures(model)]
         print(f"{'FAIL' if faults else 'ok  '} {program} on {format}", flush=True)
         problems += faults
+    if program in LONG:
+        problems += await prove_long(program, workshop, LONG[program])
     return problems
+
+
+async def prove_long(program: str, workshop: Workshop, format: str) -> list[str]:
+    """What is wrong with twenty turns of a program on a model of another format, whose signatures must come back."""
+    model = workshop.model
+    expected = await _requests(program, workshop, is_long=True)
+    tap = await _through_gateway(program, workshop, format, is_long=True)
+    actual = [normalised(exchange.request) for exchange in tap.exchanges if is_main(exchange)]
+    faults = [f"{program}, {TURNS} turns on {format}: {line}" for line in differences(expected, actual)]
+    faults += _foreign_signatures(model)
+    _, last, _ = max(model.exchanges, key=lambda row: len(row[1]))
+    signatures = {value for _, value in _SIGNED.findall(last.decode())}
+    if len(signatures) != TURNS:
+        faults.append(f"{program}: {len(signatures)} signatures came back to the model after {TURNS} turns")
+    print(f"{'FAIL' if faults else 'ok  '} {program}, {TURNS} turns on {format}", flush=True)
+    return faults
+
+
+async def _requests(program: str, workshop: Workshop, *, is_long: bool = False) -> list[str]:
+    """The requests of a program without a gateway."""
+    model = workshop.model
+    model.exchanges.clear()
+    await workshop.play(program, model.url, "x", is_long=is_long)
+    requests = [normalised(exchange.request) for exchange in map(_exchange, model.exchanges) if is_main(exchange)]
+    print(f"{program}: {len(requests)} requests without a gateway", flush=True)
+    return requests
+
+
+async def _through_gateway(program: str, workshop: Workshop, format: str, *, is_long: bool = False) -> Wiretap:
+    """The exchanges of a program with a gateway in front of a model of this format."""
+    vendor, path = FORMATS[format]
+    store, key = await store_with_key()
+    upstream = connect(f"{vendor}:{MODEL}", api_key="x", base_url=workshop.model.url + path)
+    app = gateway(default=[upstream], store=store)
+    tap = Wiretap(app)
+    workshop.model.exchanges.clear()
+    async with served(app, tap) as url:
+        await workshop.play(program, url, key, is_long=is_long)
+    return tap
+
+
+def _has_answered(model: ScriptedModel, text: str) -> bool:
+    return any(text in response.decode() for _, _, response in model.exchanges)
 
 
 def _exchange(row: tuple[str, bytes, bytes]) -> Exchange:
@@ -277,9 +331,7 @@ def _foreign_signatures(model: ScriptedModel) -> Iterator[str]:
     """Signatures in the requests to the model that it has not issued."""
     issued = "".join(row[2].decode() for row in model.exchanges)
     for _, request, _ in model.exchanges:
-        for name, value in re.findall(
-            r'"(signature|encrypted_content|thoughtSignature)": ?"([^"]+)"', request.decode()
-        ):
+        for name, value in _SIGNED.findall(request.decode()):
             if value not in issued and value != "skip_thought_signature_validator":
                 yield f"a {name} that the model has not issued: {value[:80]}"
 

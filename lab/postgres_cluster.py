@@ -49,7 +49,7 @@ class Cluster:
         self._user = os.environ.get("BARTACK_POSTGRES_USER", "postgres") if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="bartack-postgres-"))
         self.data = self._folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"postgresql://bartack@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> "Cluster":
@@ -126,7 +126,8 @@ def temporary_address(kind: str) -> Iterator[str]:
             yield f"{kind}:{folder}/store"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port on the loopback address that nobody uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -16,7 +16,7 @@ from bartack import MemoryStore
 from bartack.environment import Environment
 from bartack.formats import request_facts
 from bartack.nouns.deltas import Done, Start, TextDelta
-from bartack.nouns.entries import StreamFailed
+from bartack.nouns.entries import Fact, StreamFailed
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import Text
@@ -123,8 +123,10 @@ async def test_a_session_has_what_a_killed_gateway_has_sent_and_the_retry_contin
             assert b"word0" in await response.read()
             store = await open_store(path)
             try:
-                [info] = (await store.sessions()).items
-                while len(facts := [entry.fact for entry in await store.entries(info.id)]) < 4:  # noqa: ASYNC110 - another process
+                facts: list[Fact] = []
+                while len(facts) < 4:
+                    for info in (await store.sessions()).items:  # at first, there may be none
+                        facts = [entry.fact for entry in await store.entries(info.id)]
                     await asyncio.sleep(0.01)
             finally:
                 await store.close()

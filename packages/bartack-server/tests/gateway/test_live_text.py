@@ -19,6 +19,7 @@ from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, serving
+from tests.store import postgres_server
 from tests.web.browser import needs_browser, windows
 from tests.web.serving import Client, Event, is_entry, served
 
@@ -83,11 +84,12 @@ def text_of(events: Sequence[Event]) -> str:
     return text
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("format", FORMATS)
 async def test_viewers_get_an_answer_while_it_arrives_and_the_list_has_key_and_model(
-    format: str, tmp_path: Path
+    format: str, kind: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "sessions.db"
+    path = postgres_server.address(str(tmp_path)) if kind == "postgres" else str(tmp_path / "sessions.db")
     store, model = await open_store(path), GatedModel()
     url_path, body = request(format)
     agent = Agent(ScriptedModel(["-"]))
@@ -132,6 +134,7 @@ async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None
         await window.page.locator("session-list a.row .tile.live").click()
         await window.sees("The first half,")
         await window.sees("m-large", "session-list")
+        await window.sees("m-large", "header.top")
         assert await window.page.get_by_text("and the rest.").count() == 0
         model.gate.set()
         await window.sees("The first half, and the rest.")

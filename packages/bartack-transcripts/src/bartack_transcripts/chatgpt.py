@@ -11,7 +11,15 @@ from typing import Any
 
 from bartack.nouns.messages import Message, Meta, ModelRef
 from bartack.nouns.parts import FileRef, Part, Text, Thinking, ToolCall, ToolResult
-from bartack_transcripts.conversations import ChatMessage, ChatTree, Convert, Raw, raw_members, read_conversations
+from bartack_transcripts.conversations import (
+    ChatMessage,
+    ChatTree,
+    Convert,
+    Raw,
+    raw_members,
+    read_conversations,
+    tree_order,
+)
 from bartack_transcripts.transcript import START, Files, Transcript
 from bartack_transcripts.values import Json, object_in, objects_in, parse_object, text_in, texts_in, time_from_ms
 
@@ -39,43 +47,14 @@ def _conversation(json: Json, raw: Raw) -> ChatTree | None:
     raw_nodes = raw_members(raw, "mapping")
     if not nodes or not isinstance(raw_nodes, dict):
         return None
-    shown = _path(nodes, text_in(json, "current_node"))
     messages = []
-    for id in _ordered(nodes, shown):
+    for id in tree_order({id: text_in(node, "parent") for id, node in nodes.items()}, text_in(json, "current_node")):
         message = object_in(nodes[id], "message")
         if message:
             data = bytes(raw_members(raw_nodes, id)["message"])
             messages.append(ChatMessage(id, data, _time(message.get("create_time")), _parent(nodes, id)))
     own_id = text_in(json, "conversation_id") or text_in(json, "id")
     return ChatTree(own_id, text_in(json, "title"), _time(json.get("create_time")), messages)
-
-
-def _path(nodes: Json, id: str | None) -> set[str]:
-    """The nodes from the first one to this one."""
-    path: set[str] = set()
-    while id is not None and id in nodes and id not in path:
-        path.add(id)
-        id = text_in(nodes[id], "parent")
-    return path
-
-
-def _ordered(nodes: Json, shown: set[str]) -> list[str]:
-    """The nodes, each after its parent, and those of the branch that is shown after their siblings."""
-    children: dict[str | None, list[str]] = {}
-    for id, node in nodes.items():
-        parent = text_in(node, "parent")
-        children.setdefault(parent if parent in nodes else None, []).append(id)
-    ordered: list[str] = []
-    waiting = _last_first(children.get(None, []), shown)
-    while waiting:
-        ordered.append(waiting.pop())
-        waiting += _last_first(children.get(ordered[-1], []), shown)
-    return ordered
-
-
-def _last_first(siblings: Sequence[str], shown: set[str]) -> list[str]:
-    """Siblings as the end of a stack of nodes to visit: the one that is shown comes last."""
-    return [*(id for id in siblings if id in shown), *(id for id in siblings[::-1] if id not in shown)]
 
 
 def _parent(nodes: Json, id: str) -> str | int:

@@ -1,12 +1,13 @@
-"""Data exports of chat services: one file with all conversations, each with a tree of messages.
+"""Conversations that are trees of messages: data exports of chat services, and databases of editors.
 
-A conversation is a session. The record of a message is its JSON as it is in the file, without the lists of what follows
-it, which change when the conversation goes on. So a later export adds what is new, and an earlier one adds nothing.
-What belongs to no message, such as the account and settings, is not kept.
+A conversation is a session. The record of a message is its JSON as it is in the source, without the lists of what
+follows it, which change when the conversation goes on. So a later export adds what is new, and an earlier one adds
+nothing. What belongs to no message, such as the account and settings, is not kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,9 +18,21 @@ from bartack.nouns.messages import Message
 from bartack_transcripts.transcript import START, Files, ReadReport, Record, Transcript, TranscriptStep, digest_id
 from bartack_transcripts.values import Json, MessageFacts, parse_object, short_line
 
-__all__ = ["ChatMessage", "ChatTree", "Convert", "Raw", "raw_members", "read_conversations"]
+__all__ = [
+    "ChatMessage",
+    "ChatTree",
+    "Convert",
+    "Raw",
+    "RowsByKind",
+    "raw_members",
+    "read_conversations",
+    "read_trees",
+    "tree_order",
+    "without",
+]
 
 Raw = Mapping[str, msgspec.Raw]
+RowsByKind = dict[str, dict[str, Json]]  # kind -> id -> the columns
 
 
 class ChatMessage(NamedTuple):
@@ -38,6 +51,7 @@ class ChatTree(NamedTuple):
     title: str | None
     time: datetime | None
     messages: Sequence[ChatMessage]
+    metadata: Mapping[str, str | None] = MappingProxyType({})  # of the session, as far as it is known
 
 
 Convert = Callable[[str, Json], tuple[str, Sequence[Message]]]  # id and JSON -> the kind of the message, and messages
@@ -63,14 +77,57 @@ def read_conversations(
             continue
         transcript = _transcript(agent, data, conversation, converter())
         transcripts.setdefault(transcript.session_id, transcript)
-    if not transcripts:  # the problems are reported with a session
-        if not report.problems:
-            report.damaged(Record(name, 0, files[name]), "not a JSON list of conversations")
-        return [Transcript(agent, digest_id(files[name]), SessionHeader(origin=agent), [], report)]
-    first = next(iter(transcripts.values()))
-    first.report.counts += report.counts
-    first.report.problems += report.problems
-    return list(transcripts.values())
+    if not transcripts and not report.problems:
+        report.damaged(Record(name, 0, files[name]), "not a JSON list of conversations")
+    return _reported(agent, digest_id(files[name]), list(transcripts.values()), report)
+
+
+def read_trees(
+    agent: str, files: Files, trees_in: Callable[[RowsByKind], Iterable[ChatTree]], converter: Callable[[], Convert]
+) -> list[Transcript]:
+    """The sessions in the rows of a database, by their kind (`disk.rows`)."""
+    report = ReadReport()
+    rows: RowsByKind = {}
+    for name, data in files.items():
+        json = parse_object(data)
+        if isinstance(json, str):
+            report.damaged(Record(name, 0, data), json)
+        else:
+            kind, _, id = name.partition("/")
+            rows.setdefault(kind, {})[id] = json
+    transcripts = [_transcript(agent, (tree.id or "").encode(), tree, converter()) for tree in trees_in(rows)]
+    return _reported(agent, "unknown", [transcript for transcript in transcripts if transcript.steps], report)
+
+
+def _reported(agent: str, id: str, transcripts: list[Transcript], report: ReadReport) -> list[Transcript]:
+    """The sessions, of which the first one has the problems; if there is none, one without messages has them."""
+    if not transcripts:
+        return [Transcript(agent, id, SessionHeader(origin=agent), [], report)]
+    transcripts[0].report.counts += report.counts
+    transcripts[0].report.problems += report.problems
+    return transcripts
+
+
+def tree_order(parents: Mapping[str, str | None], last: str | None) -> list[str]:
+    """The messages, each after its parent, and those on the branch that ends with `last` after their siblings."""
+    shown: set[str] = set()
+    while last is not None and last in parents and last not in shown:
+        shown.add(last)
+        last = parents[last]
+    children: dict[str | None, list[str]] = {}
+    for id, parent in parents.items():
+        children.setdefault(parent if parent in parents else None, []).append(id)
+    ordered: list[str] = []
+    waiting = _last_first(children.get(None, []), shown)
+    while waiting:
+        ordered.append(waiting.pop())
+        waiting += _last_first(children.get(ordered[-1], []), shown)
+    return ordered
+
+
+def _last_first(siblings: Sequence[str], shown: set[str]) -> list[str]:
+    """Siblings as the end of a stack of messages to visit: the one that is shown comes last."""
+    return [*(id for id in siblings if id in shown), *(id for id in siblings[::-1] if id not in shown)]
 
 
 def _objects(data: bytes) -> Iterator[tuple[bytes, Raw]]:
@@ -90,9 +147,8 @@ def _transcript(agent: str, data: bytes, conversation: ChatTree, convert: Conver
     reader = _Reader(convert)
     for message in conversation.messages:
         reader.add(message)
-    metadata = {"program": agent}
-    if conversation.id is not None:
-        metadata["sourceId"] = conversation.id
+    metadata = {"program": agent, "sourceId": conversation.id, **conversation.metadata}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
     title = conversation.title or short_line(reader.prompt)
     header = SessionHeader(title=title, origin=agent, metadata=metadata)
     return Transcript(agent, conversation.id or digest_id(data), header, reader.steps, reader.report)
@@ -145,3 +201,9 @@ def raw_members(raw: Raw, key: str) -> Any:
         return msgspec.json.decode(value, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
     except ValueError:
         return {}
+
+
+def without(data: bytes | msgspec.Raw, *keys: str) -> bytes:
+    """The JSON of an object without these members, the others as they are."""
+    members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({key: member for key, member in members.items() if key not in keys})

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bartack_transcripts.ai_sdk import AI_SDK_WRITER, looks_like_ai_sdk, read_ai_sdk
+from bartack_transcripts.aider import looks_like_aider, read_aider
 from bartack_transcripts.amp import looks_like_amp, read_amp
 from bartack_transcripts.atif import ATIF_WRITER, looks_like_atif, read_atif
 from bartack_transcripts.chat_jsonl import CHAT_WRITER, looks_like_chat, read_chat
@@ -43,17 +44,23 @@ from bartack_transcripts.cline import (
 from bartack_transcripts.codex import CODEX_WRITER, base_of, looks_like_codex, read_codex
 from bartack_transcripts.copilot import looks_like_copilot, read_copilot
 from bartack_transcripts.cursor import looks_like_cursor, read_cursor
+from bartack_transcripts.cursor_editor import CURSOR_TABLES, looks_like_cursor_editor, read_cursor_editor
 from bartack_transcripts.entries import SOURCE, entries_of, source_files, source_records
 from bartack_transcripts.gemini import GEMINI_WRITER, looks_like_gemini, outer_of, read_gemini
+from bartack_transcripts.goose import GOOSE_TABLES, looks_like_goose, read_goose
 from bartack_transcripts.langchain import LANGCHAIN_WRITER, looks_like_langchain, read_langchain
+from bartack_transcripts.librechat import looks_like_librechat, read_librechat
 from bartack_transcripts.llm import LLM_TABLES, looks_like_llm, read_llm
+from bartack_transcripts.open_webui import looks_like_open_webui, read_open_webui
 from bartack_transcripts.opencode import OPENCODE_WRITER, TABLES, looks_like_opencode, read_opencode
+from bartack_transcripts.openhands import STATE, looks_like_openhands, read_openhands
 from bartack_transcripts.pi import PI_WRITER, looks_like_pi, read_pi
 from bartack_transcripts.pydantic_ai import PYDANTIC_WRITER, looks_like_pydantic_ai, read_pydantic_ai
 from bartack_transcripts.qwen import QWEN_WRITER, looks_like_qwen, read_qwen
 from bartack_transcripts.strands import STRANDS_WRITER, looks_like_strands, read_strands
 from bartack_transcripts.swe_agent import looks_like_swe_agent, read_swe_agent
 from bartack_transcripts.transcript import Files, Problem, ReadReport, Record, Rows, Transcript, TranscriptStep
+from bartack_transcripts.vscode import looks_like_vscode, read_vscode
 from bartack_transcripts.writing import (
     Exported,
     Outgoing,
@@ -66,6 +73,7 @@ from bartack_transcripts.writing import (
     with_bases,
     with_children,
 )
+from bartack_transcripts.zed import ZED_TABLES, looks_like_zed, read_zed
 
 __all__ = [
     "FORMATS",
@@ -309,7 +317,78 @@ FORMATS: dict[str, TranscriptFormat] = {
             looks_like_cursor,
             read_cursor,
             contents="`agent-transcripts` of its agent",
-            limits="chats in `state.vscdb`; there are no models, usage and times, and few results of calls",
+            limits="models, usage and times, which are not stored, and most results of calls",
+        ),
+        TranscriptFormat(
+            "cursor-editor",
+            "Cursor's editor",
+            ("~/.config/Cursor/User", "~/Library/Application Support/Cursor/User"),
+            (TranscriptPlace("globalStorage", "state.vscdb"),),
+            looks_like_cursor_editor,
+            read_cursor_editor,
+            tables=CURSOR_TABLES,
+            contents="the chats in its `state.vscdb`",
+            limits="chats of 2023, which are in the databases of workspaces; images",
+        ),
+        TranscriptFormat(
+            "vscode",
+            "VS Code",
+            (
+                "~/.config/Code/User",
+                "~/.vscode-server/data/User",
+                "~/Library/Application Support/Code/User",
+            ),
+            (
+                TranscriptPlace("workspaceStorage/*/chatSessions", "*.json*"),
+                TranscriptPlace("globalStorage/emptyWindowChatSessions", "*.json*"),
+            ),
+            looks_like_vscode,
+            read_vscode,
+            contents="`chatSessions`, as objects and as changes",
+            limits="the arguments of most calls, of which only a description is stored; images",
+        ),
+        TranscriptFormat(
+            "goose",
+            "Goose",
+            ("$XDG_DATA_HOME/goose", "~/.local/share/goose"),
+            (TranscriptPlace("sessions", "sessions.db"),),
+            looks_like_goose,
+            read_goose,
+            tables=GOOSE_TABLES,
+            contents="its `sessions.db`",
+            limits="usage, and the files of versions before the database",
+        ),
+        TranscriptFormat(
+            "openhands",
+            "OpenHands",
+            ("~/.openhands",),
+            (TranscriptPlace("conversations", "*"),),
+            looks_like_openhands,
+            read_openhands,
+            marker=STATE,
+            contents="the folders of conversations of its CLI and SDK",
+            limits="usage, and the events of versions before 1.0",
+        ),
+        TranscriptFormat(
+            "zed",
+            "Zed",
+            ("~/.local/share/zed", "~/Library/Application Support/Zed"),
+            (TranscriptPlace("threads", "threads.db"),),
+            looks_like_zed,
+            read_zed,
+            tables=ZED_TABLES,
+            contents="the threads of its agent",
+            limits="usage, and the time of each message, which is not stored",
+        ),
+        TranscriptFormat(
+            "aider",
+            "aider",
+            (),
+            (),
+            looks_like_aider,
+            read_aider,
+            contents="`.aider.chat.history.md`, each chat as a session",
+            limits="calls, usage and times, which are not stored; a file is read where you name it or its folder",
         ),
         TranscriptFormat(
             "amp",
@@ -351,6 +430,26 @@ FORMATS: dict[str, TranscriptFormat] = {
             read_claude_ai,
             contents="`conversations.json`, all branches",
             limits="the contents of files",
+        ),
+        TranscriptFormat(
+            "open-webui",
+            "Open WebUI export",
+            (),
+            (),
+            looks_like_open_webui,
+            read_open_webui,
+            contents="exported chats, all branches",
+            limits="the contents of files",
+        ),
+        TranscriptFormat(
+            "librechat",
+            "LibreChat export",
+            (),
+            (),
+            looks_like_librechat,
+            read_librechat,
+            contents="exported conversations as JSON, all branches",
+            limits="usage, the contents of files",
         ),
         TranscriptFormat(
             "pydantic-ai",

@@ -11,7 +11,7 @@ from bartack.agent.channel import EventChannel
 from bartack.agent.run_log import RunLog
 from bartack.agent.session_view import SessionView
 from bartack.agent.tracing import Untraced
-from bartack.nouns.entries import ToolProgress, ToolStarted
+from bartack.nouns.entries import Fact, ToolProgress, ToolStarted
 from bartack.nouns.errors import StoreError
 from bartack.store import Lease, MemoryStore
 from bartack.store.append import Batch, Permit
@@ -113,7 +113,7 @@ async def test_an_append_whose_task_is_cancelled_takes_no_other_with_it(cancelle
     log = await _log(store)
     store.may_continue.clear()
     before = asyncio.all_tasks()
-    facts = [_started(0), ToolProgress(tool_call_id="c0", content="…"), _started(1)]
+    facts: list[Fact] = [_started(0), ToolProgress(tool_call_id="c0", content="…"), _started(1)]
     appends = [asyncio.create_task(log.append(fact, may_share=may_share)) for fact in facts]
     await within(store.is_reached.wait())
     shielded = [task for task in asyncio.all_tasks() - before if task not in appends]

@@ -12,7 +12,7 @@ from bartack.nouns.deltas import Failed, Usage
 from bartack.nouns.entries import Fact, SessionHeader, StreamFailed
 from bartack.nouns.errors import ErrorCode, PartValidationError
 from bartack.nouns.messages import Meta, ModelRef, assistant, tool_message, user
-from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.nouns.parts import Text, Thinking, ToolCall, ToolResult
 from bartack.store import MemoryStore, Tail, next_entries, ranking
 from bartack.store.ranking import SearchFilter, parse_search_time, search_sessions
 from bartack.store.session_store import RESERVED
@@ -72,21 +72,27 @@ CALL = [
     tool_message(ToolResult("c1", "needle.txt")),
     assistant(ToolCall("c2", "read_file", {"path": "needle.txt"})),
     tool_message(ToolResult("c2", "no needle there", is_error=True)),
+    assistant(Thinking("The needle is lost."), Text("It is lost.")),
 ]
 
 
 @pytest.mark.parametrize(
     ("filters", "seqs"),
     [
-        ({}, [2, 3, 5]),
+        ({}, [3, 4, 5]),  # the best three
         ({"tool": "bash"}, [2, 3]),
-        ({"tool": "read_file"}, [5]),
+        ({"tool": "read_file"}, [4, 5]),
+        ({"where": "text"}, [2]),
+        ({"where": "calls"}, [4]),
+        ({"where": "results"}, [3, 5]),
+        ({"where": "thinking"}, [6]),
+        ({"where": "calls", "tool": "bash"}, []),
         ({"tool": "sed"}, []),
         ({"errors_only": True}, [5]),
         ({"errors_only": True, "tool": "bash"}, []),
     ],
 )
-def test_entries_are_filtered_by_tool_and_failure(filters: dict[str, Any], seqs: list[int]) -> None:
+def test_entries_are_filtered_by_tool_failure_and_place(filters: dict[str, Any], seqs: list[int]) -> None:
     store = asyncio.run(stored(a=(0, [*CALL])))
     sessions = asyncio.run(search_sessions(store, "needle", chosen=SearchFilter(**filters)))
     assert sorted(hit.seq for session in sessions for hit in session.hits) == seqs

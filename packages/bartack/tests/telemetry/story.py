@@ -1,7 +1,7 @@
 """A run with everything: a retry, a sub-agent, an approval, a kill -9 in the middle of a tool, and a resume elsewhere.
 
 `run_story` starts a scripted provider and two processes. The first one is killed while it books a train, the second one
-resumes the session. Both send their spans to a collector as they end. `lab/draw_trace.py` draws what arrives.
+resumes the session. Both send their spans to a collector as they end. `lab/draw_charts.py` draws what arrives.
 
 As a program: ``python -m tests.telemetry.story run|resume STORE`` with the provider and the collector in the
 environment.

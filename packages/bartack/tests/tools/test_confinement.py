@@ -36,6 +36,7 @@ class Place(NamedTuple):
     sandbox: str
     bystander: int
     port: int
+    terminal: str
 
     @property
     def workspace(self) -> Path:
@@ -49,6 +50,9 @@ class Place(NamedTuple):
             "HOME": self.base / "home/user",
             "PID": self.bystander,
             "PORT": self.port,
+            "TERMINAL": self.terminal,
+            "KEY": self.bystander,
+            "NAME": self.base.name,
         }
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", **{name: str(value) for name, value in values.items()}}
         words = ["/bin/bash", "-c", script]
@@ -127,7 +131,18 @@ def place(request: pytest.FixtureRequest, uid: int, monkeypatch: pytest.MonkeyPa
             if kind == socket.SOCK_STREAM:
                 service.listen(100)
             (base / name).chmod(0o777)
-        yield Place(base, uid, policy, sandbox, bystander.pid, server.getsockname()[1])
+        abstract = services.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind(f"\0{base.name}")
+        abstract.listen(100)
+        controller, terminal = os.openpty()
+        if os.geteuid() == 0:
+            os.fchown(terminal, uid, -1)
+        os.write(controller, b"typed\n")
+        subprocess.run([sys.executable, "-c", _CREATE, str(bystander.pid)], check=True, **identity)
+        yield Place(base, uid, policy, sandbox, bystander.pid, server.getsockname()[1], os.ttyname(terminal))
+        subprocess.run(["ipcrm", "-M", str(bystander.pid)], check=True)
+        os.close(terminal)
+        os.close(controller)
     shared.unlink()
     bystander.kill()
     bystander.wait()
@@ -146,6 +161,11 @@ def _public_python() -> str:
 _CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
 # From one of two connected sockets, which need no permission to be made.
 _SEND = "import socket, sys; a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.sendto(b'x', sys.argv[1])"
+_ABSTRACT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(chr(0) + sys.argv[1])"
+_ATTACH = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0) != 0)"
+_SHARED = "import ctypes, sys; sys.exit(ctypes.CDLL(None).shmget(int(sys.argv[1]), 0, 0) < 0)"
+_KEYCTL = "import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(250, 0, -3, 1) < 0)"  # KEYCTL_GET_KEYRING_ID
+_CREATE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).shmget(int(sys.argv[1]), 4096, 0o1600) < 0)"
 _VSOCK = "import socket; socket.socket(socket.AF_VSOCK)"
 
 ATTEMPTS = {
@@ -170,6 +190,15 @@ ATTEMPTS = {
     "read the environment of a process": "tr '\\0' '\\n' < /proc/$PID/environ | grep hunter2",
     "signal a process": "kill -0 $PID",
     "connect to a server": "exec 3<>/dev/tcp/127.0.0.1/$PORT",
+    "read memory of a process": "python3 -c 'open(\"/proc/'$PID'/mem\", \"rb\").close()'",
+    "look into the files of a process": "ls /proc/$PID/root/ /proc/$PID/fd",
+    "attach to a process": f"python3 -c '{_ATTACH}' $PID",
+    "read what is typed": "timeout 5 head -c 1 $TERMINAL",
+    "read shared memory of System V": f"python3 -c '{_SHARED}' $KEY",
+    "use the keys in the kernel": f"python3 -c '{_KEYCTL}'",
+    "change the history through a hard link": "ln .git/config src/alias && echo y > src/alias",
+    "change the history through a link": "ln -sf ../.git src/history && echo y > src/history/config",
+    "connect to a service by an abstract name": f"python3 -c '{_ABSTRACT}' $NAME",
     "connect to a service in the workspace": f"python3 -c '{_CONNECT}' $PWD/service",
     "connect to a service elsewhere": f"python3 -c '{_CONNECT}' $BASE/outside/service",
     "connect to a service by a relative path": f"python3 -c '{_CONNECT}' ../../../outside/service",
@@ -312,12 +341,23 @@ def test_memory_is_limited(place: Place) -> None:
     assert place.run(script).returncode == 0
 
 
+FORTY_PROCESSES = """python3 -c '
+import subprocess
+jobs = []
+try:
+    for _ in range(40):
+        jobs.append(subprocess.Popen(["sleep", "600"]))
+finally:
+    for job in jobs:
+        job.kill()
+'"""
+
+
 def test_processes_are_limited_for_ordinary_users(place: Place) -> None:
-    script = 'python3 -c \'import subprocess; jobs = [subprocess.Popen(["sleep", "5"]) for _ in range(40)]\''
     if place.uid == 0:
         pytest.skip("the kernel does not limit the processes of root")
-    assert "Resource temporarily unavailable" in place.run(script, processes=20).stderr
-    assert place.run(script, processes=400).returncode == 0
+    assert "Resource temporarily unavailable" in place.run(FORTY_PROCESSES, processes=20).stderr
+    assert place.run(FORTY_PROCESSES, processes=400).returncode == 0
 
 
 def test_a_workspace_that_is_the_home_keeps_its_secrets(place: Place) -> None:

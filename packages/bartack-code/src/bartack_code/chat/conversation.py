@@ -402,10 +402,13 @@ class Conversation:
             self.show_error(with_hint(error, failure_hint(error.code, self.model)))
         finally:
             self._run = None
+            self._retry_at = 0.0
         if run is None:
             return False
         if self.was_interrupted and not self.is_leaving:
             self.note("Press Ctrl-C again to exit.")
+        elif run.status is AgentStatus.COMPLETED and self.approvals.modes.mode == "plan":
+            self.note("Plan mode: nothing was changed. Leave it with Shift-Tab to have the plan carried out.")
         self._report_servers()
         await self._hooks.end_turn(self.session_id)
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from bartack.app.agent_setup import connect_model
-from bartack.app.modes import MODES, Mode
+from bartack.app.modes import MODE_TEXTS, MODES, Mode
 from bartack.app.notices import format_seconds
 from bartack.app.safe_text import safe_line, safe_text
 from bartack.cli.mcp import tool_rows
@@ -145,20 +145,11 @@ async def permissions_command(chat: Conversation, argument: str) -> None:
         )
 
 
-_MODE_TEXTS: dict[Mode, str] = {
-    "ask": "asks before changes and commands",
-    "plan": "reads only; the model answers with a plan",
-    "edit": "changes files in this directory without asking",
-    "sandbox": "like edit, and runs commands inside the sandbox without asking",
-    "yes": "asks about nothing",
-}
-
-
 async def mode_command(chat: Conversation, argument: str) -> None:
     name, _, keep = argument.partition(" ")
     mode = next((mode for mode in MODES if mode == name), None)
     if mode is None or keep not in ("", "keep"):
-        print_table(columns("mode effect"), _MODE_TEXTS.items())
+        print_table(columns("mode effect"), MODE_TEXTS.items())
         chat.note(
             f"Current: {chat.approvals.modes.mode}. /mode NAME changes it, /mode NAME keep also for later chats here."
         )
@@ -168,13 +159,13 @@ async def mode_command(chat: Conversation, argument: str) -> None:
     if keep and mode != "yes":
         chat.approvals.permission_file.keep_mode(mode)
     chat.approvals.modes.mode = mode
-    chat.note(f"Mode: {mode} ({_MODE_TEXTS[mode]}).")
+    chat.note(f"Mode: {mode} ({MODE_TEXTS[mode]}).")
     if mode == "yes":
         chat.error("Every command and change runs without asking" + ("." if not keep else "; this mode is never kept."))
 
 
 async def mode_names(chat: Conversation) -> Offers:
-    return list(_MODE_TEXTS.items())
+    return list(MODE_TEXTS.items())
 
 
 def next_mode(chat: Conversation) -> None:

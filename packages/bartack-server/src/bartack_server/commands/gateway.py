@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from bartack.cli.output import columns, note, print_json, print_table
 from bartack.cli.store_access import with_store
 from bartack.models.by_name import default_model
 from bartack.models.model import StreamingModel
-from bartack.nouns.errors import BartackError, ErrorCode
+from bartack.nouns.errors import BartackError, Conflict, ErrorCode
 from bartack.store import SessionStore
 from bartack.store.address import StoreAddress, default_path
 from bartack_server.gateway.app import GatewayApp
@@ -79,6 +80,10 @@ def serve(
         str | None,
         typer.Option(metavar="URL", help="URL of a proxy in front of this server: https, or http on this machine."),
     ] = None,
+    reuse_port: Annotated[
+        bool,
+        typer.Option("--reuse-port", help="Share the port with other gateways, such as one for each processor core."),
+    ] = False,
     store: options.StoreOption = None,
 ) -> None:
     """Serve models to the clients of Anthropic, OpenAI, Google and Ollama.
@@ -89,7 +94,7 @@ def serve(
     """
     if context.invoked_subcommand is not None:
         return
-    address = Address(host, port, tls_cert, tls_key, public_url)
+    address = Address(host, port, tls_cert, tls_key, public_url, reuse_port)
     with options.usage_errors():
         upstreams = _upstreams(to or ())
         served = {} if agents is None else load_agents(agents)
@@ -130,7 +135,10 @@ async def _serve(
 ) -> None:
     origins = address.origins(listener.getsockname()[1])
     async with opened_store(store_address) as store:
-        secret = None if await all_keys(store) else await _add(store, "default")
+        secret = None
+        if not await all_keys(store):
+            with suppress(Conflict):  # another gateway has started at the same time
+                secret = await _add(store, "default")
         application = GatewayApp(
             upstreams, store, Hosts(origins), RequestLog(_log_path()), agents, drafts=drafts_folder(store_address)
         )

@@ -22,7 +22,8 @@ What is stored when:
 3. The answer in its draft (`bartack_server.gateway.drafts`), before its bytes are sent: the client has it then, even
    if this process is killed. The draft includes the question as long as the store does not have it.
 4. The answer in the session, once it is complete. The next request of the conversation in this process is stored after
-   it, however soon it comes. Only an answer that the client may refer to by its id is stored before its end is sent.
+   it, however soon it comes; another process waits a moment for an answer that it misses. Only an answer that the
+   client may refer to by its id is stored before its end is sent.
 
 While an answer arrives, it is in the journal of its session as that of a run is (`LiveAnswer`).
 """
@@ -75,6 +76,7 @@ _RESPONSE = "resp_"
 _RESPONSE_ID = re.compile(r"resp_([0-9a-f]{24})[0-9a-f]{32}")
 _SHORT = 16  # Histories of more messages are stored at once, so that no draft repeats them.
 _EARLY_S = 0.05
+_WAITS_S = (0.02, 0.08, 0.2)
 _KEY_ID, _SIDE = "gatewayKeyId", "sideCall"  # in the metadata of a session
 _ROOT = ""  # the chain digest before the first message
 
@@ -215,8 +217,15 @@ class Recorder:
         """Returns None if the session begins differently."""
         first = _chain_of(messages[:1])
         places = self._places_in(session_id)
+        waits = iter(_WAITS_S)
         while places.first_digest in ("", first):
             entry_id, count = places.longest_beginning(messages)
+            # An answer that is missing may be one that another gateway has just given, and is about to store.
+            if any(message.role == "assistant" for message in messages[count:]) and (wait_s := next(waits, 0.0)):
+                await asyncio.sleep(wait_s)
+                with suppress(NotFound):
+                    await places.update(self.store, session_id)
+                continue
             facts: list[Fact] = [*messages[count:], *([] if answer is None else [answer])]
             if places.tail is None:  # a new session, as far as is known here
                 facts.insert(0, header)

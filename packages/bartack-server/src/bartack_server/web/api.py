@@ -4,20 +4,26 @@ Every list is an object with ``items`` and ``cursor``, which requests the next p
 are in the canonical JSON of `bartack.nouns.wire`, with redacted content removed.
 """
 
+import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
+from bartack.app.modes import MODE_TEXTS, Mode
 from bartack.app.permissions import Rule
 from bartack.app.sessions import directory_in, home_path
 from bartack.app.usage import context_tokens
 from bartack.display.run_reader import turn_start
+from bartack.models.prices import Prices, model_info
+from bartack.models.vendors import VENDORS
 from bartack.nouns.entries import ApprovalRequired, Entry, SessionHeader
-from bartack.nouns.errors import AgentError, ErrorCode, NotFound, PartValidationError
+from bartack.nouns.errors import AgentError, Conflict, ErrorCode, NotFound, PartValidationError, ToolError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import FileRef, Image, ToolResult
@@ -47,13 +53,14 @@ from bartack_server.web.endpoint import (
 from bartack_server.web.event_stream import EventStream, frame, live_frame
 from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
-from bartack_server.web.service import gateway_key_in
+from bartack_server.web.service import SessionService, gateway_key_in
 from bartack_server.web.session_rules import Scope, rule_for, rules_for, tools_root
-from bartack_server.web.session_search import SESSION_SEARCH
+from bartack_server.web.session_search import SESSION_SEARCH, USAGE
 from bartack_transcripts.formats import FORMATS
 
 __all__ = ["ENDPOINTS"]
 
+_FREE = ("local", "ollama")  # providers whose models run on machines of the user
 _MAX_HITS = 10_000  # the limit of a search, which has no further pages
 _SHOWN_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # a browser may show these; others are downloads
 _VIEWS: Mapping[str, Callable[[Iterable[Entry]], dict[str, Any]]] = {
@@ -89,8 +96,13 @@ async def _agents(call: Call) -> Any:
         model = {"model": f"{info.provider}:{info.model_id}", "contextWindow": info.context_window}
         directory = call.service.directory_of(name)
         shown = {"directory": None if directory is None else home_path(directory)}
-        items.append({"name": name, **model, "tools": len(agent.tools), **shown})
+        modes = call.service.modes_of(name)
+        items.append({"name": name, **model, "tools": len(agent.tools), **shown, "modes": _modes_json(modes)})
     return _offset_page(call, items)
+
+
+def _modes_json(modes: Iterable[Mode]) -> list[dict[str, str]]:
+    return [{"name": mode, "text": MODE_TEXTS[mode]} for mode in modes]
 
 
 def _agent(call: Call) -> str:
@@ -109,7 +121,16 @@ async def _models(call: Call) -> Any:
     """The models to choose from, that of the agent first."""
     info = await call.service.model_info(_agent(call))
     names = dict.fromkeys([f"{info.provider}:{info.model_id}", *await call.service.offered_models()])
-    return _offset_page(call, [{"name": name} for name in names])
+    return _offset_page(call, await asyncio.to_thread(list, map(_model_json, names)))
+
+
+def _model_json(name: str) -> dict[str, Any]:
+    """A model, with its list prices if they are known; 0 for one of this machine."""
+    provider, _, model_id = name.partition(":")
+    vendor = VENDORS.get(provider)
+    info = model_info(provider, model_id, prices=provider if vendor is None else vendor.prices)
+    prices = Prices(input=0.0, output=0.0) if provider in _FREE else info.prices
+    return {"name": name, "contextWindow": info.context_window, "prices": None if prices is None else dump(prices)}
 
 
 # -- sessions
@@ -127,13 +148,20 @@ async def _sessions(call: Call) -> Any:
 
 
 async def _session_json(call: Call, info: SessionInfo) -> dict[str, Any]:
-    service, tail = call.service, info.tail.entry_id
-    header = await service.header_of(info.id, tail)
-    state, model = await service.state_of(info.id, tail), await service.model_of(info.id, tail)
-    if state == "idle" and (answering := await service.answering(info.id, header)) is not None:
-        state, model = "running", answering
-    activity = {"state": state, "viewers": service.hub.viewers(info.id)}
+    header = await call.service.header_of(info.id, info.tail.entry_id)
+    state, model = await _activity(call.service, info.id, info.tail.entry_id, header)
+    activity = {"state": state, "viewers": call.service.hub.viewers(info.id)}
     return {**dump(info), **activity, **_source(header), "model": model}
+
+
+async def _activity(
+    service: SessionService, session_id: str, tail: str, header: SessionHeader
+) -> tuple[str, str | None]:
+    """The state of a session, and the model that answers or has answered last in one of a gateway."""
+    state, model = await service.state_of(session_id, tail), await service.model_of(session_id, tail)
+    if state == "idle" and (answering := await service.answering(session_id, header)) is not None:
+        return "running", answering
+    return state, model
 
 
 def _source(header: SessionHeader) -> dict[str, str | None]:
@@ -168,15 +196,17 @@ async def _session(call: Call) -> Any:
     agent = await call.service.runs.agent_of(session_id, state) or next(iter(call.service.agents))
     info = await call.service.model_info(agent, state.requested_model or state.model)
     foreign = await find_foreign(store, session_id)
+    activity, gateway_model = await _activity(call.service, session_id, tail.entry_id, header)
     return {
         "id": session_id,
         "title": title_in(branch.naming(SessionHeader.kind, TITLE)),
         "metadata": header.metadata or {},
         "created": _time_text(branch[0]),
-        "state": await call.service.state_of(session_id, tail.entry_id),
+        "state": activity,
         **_source(header),
         "agent": agent,
         "model": f"{info.provider}:{info.model_id}",
+        "gatewayModel": gateway_model,
         "contextWindow": info.context_window,
         "contextTokens": context_tokens(branch),
         "totals": dump(await store.totals(session_id)),
@@ -184,6 +214,8 @@ async def _session(call: Call) -> Any:
         "forks": await _forks(store, session_id, branch),
         "tail": dump(tail),
         "foreign": None if foreign is None else dump(foreign),
+        "mode": call.service.runs.rules.mode_of(session_id),
+        "modes": _modes_json(call.service.modes_of(agent)),
         "allowed": [rule.text for rule in call.service.runs.rules.of(session_id)],
     }
 
@@ -226,6 +258,7 @@ async def _delete(call: Call) -> Any:
     tail = await service.store.tail_of(session_id)
     await service.store.drop_session(session_id, expected_tail=tail.entry_id)
     service.runs.rules.clear(session_id)
+    service.runs.rules.set_mode(session_id, "ask")
     return {}
 
 
@@ -322,6 +355,7 @@ async def _run(call: Call) -> Any:
         agent=body.agent,
         head=body.head,
         model=body.model,
+        mode=body.mode,
         adopt=body.adopt,
     )
     run_json = {"sessionId": started.session_id, "runId": started.run_id, "position": started.position}
@@ -447,6 +481,26 @@ async def _ask_again(call: Call) -> Any:
     return {}
 
 
+async def _set_mode(call: Call) -> Any:
+    """Choose the permission mode, which also decides about the calls that wait for a decision."""
+    service, session_id, mode = call.service, call.session_id, call.body.mode
+    state = await service.run_state(session_id)
+    agent = await service.runs.agent_of(session_id, state) or next(iter(service.agents))
+    service.check_mode(agent, mode)
+    service.runs.rules.set_mode(session_id, mode)
+    for question in state.questions:
+        decision = service.runs.rules.decision(session_id, service.agents[agent], question)
+        if decision is not None and decision.decision == "approve":
+            bound = replace(decision, question_digest=question_digest(question))
+            with suppress(Conflict, NotFound, ToolError):  # someone else has decided in the meantime
+                await service.request(session_id, partial(_decide, session_id, question.tool_call_id, bound))
+    return {"mode": mode}
+
+
+async def _decide(session_id: str, call_id: str, decision: Decision, store: SessionStore) -> Entry:
+    return await requests.decide(store, session_id, call_id, decision)
+
+
 # -- live events
 
 
@@ -509,6 +563,7 @@ ENDPOINTS = (
         ),
     ),
     SESSION_SEARCH,
+    USAGE,
     Endpoint(
         "GET",
         f"{_SESSION}/entries",
@@ -549,6 +604,13 @@ ENDPOINTS = (
         "Follow a session: entries, and the deltas of the answer in progress. Continue with Last-Event-ID.",
         query=(Query("position", "Start after this event; by default at the first entry.", pattern=POSITION), _HTML),
         media_type="text/event-stream",
+    ),
+    Endpoint(
+        "POST",
+        f"{_SESSION}/mode",
+        _set_mode,
+        "Choose the permission mode of a session: what it may do without asking.",
+        body=bodies.ModeChoice,
     ),
     Endpoint("DELETE", f"{_SESSION}/allowed", _ask_again, "Remove the approval rules of a session."),
     Endpoint(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from bartack.app.settings import Mode
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, user
 from bartack.nouns.parts import ContentPart, FileRef, Image, Text, type_of_data
@@ -17,6 +18,7 @@ __all__ = [
     "Attachment",
     "DecideRequest",
     "Login",
+    "ModeChoice",
     "NewSession",
     "PostedRequest",
     "RunRequest",
@@ -66,13 +68,21 @@ class _MessageBody(_Body, frozen=True):
 class RunRequest(_MessageBody, frozen=True):
     """A message, and the run that answers it. `head` is the entry to continue from, which starts a branch.
 
-    `adopt` adopts an imported session, with the model and the instructions that it names.
+    `mode` is the permission mode of the session from now on. `adopt` adopts an imported session, with the model and the
+    instructions that it names.
     """
 
     agent: str | None = None
     model: str | None = None
+    mode: Mode | None = None
     head: str | None = None
     adopt: bool = False
+
+
+class ModeChoice(_Body, frozen=True):
+    """A permission mode."""
+
+    mode: Mode
 
 
 class QueueRequest(_MessageBody, frozen=True, tag_field="type", tag="queue"):

@@ -41,7 +41,7 @@ from bartack.session.run_state import RunState
 from bartack.store.requests import load_state
 from bartack.store.session_store import SessionStore
 from bartack_server.supervisor import Supervisor, has_work, visible_limits
-from bartack_server.web.session_rules import SessionRules, tools_root
+from bartack_server.web.session_rules import SessionRules
 
 __all__ = ["AGENT_KEY", "ServerRuns"]
 
@@ -99,7 +99,7 @@ class ServerRuns:
                 head=head,
                 model=model,
                 limits=_limits(own),
-                approver=self.rules.approver(session_id, own.approver, tools_root(own)),
+                approver=self.rules.approver(session_id, own),
                 metadata={**(metadata or {}), AGENT_KEY: agent},
                 **settings,
             )
@@ -130,7 +130,7 @@ class ServerRuns:
             session_id,
             only_if=lambda state: has_work(state, self._store.environment.now()),
             limits=_limits(own),
-            approver=self.rules.approver(session_id, own.approver, tools_root(own)),
+            approver=self.rules.approver(session_id, own),
             metadata={AGENT_KEY: agent},
             **settings,
         )

@@ -49,6 +49,7 @@ class Address(NamedTuple):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     public_url: str | None = None  # the URL of a proxy that adds TLS, or of a development server on this machine
+    reuse_port: bool = False  # other processes of this user may listen there as well
 
     def check(self) -> None:
         """Refuse an address that would send tokens and conversations unencrypted; `BartackError` says what to do
@@ -100,7 +101,11 @@ def bound_socket(address: Address) -> socket.socket:
     address.check()
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        return socket.create_server((address.host, address.port), family=family, backlog=512)
+        return socket.create_server(
+            (address.host, address.port), family=family, backlog=512, reuse_port=address.reuse_port
+        )
+    except ValueError:  # the system has no SO_REUSEPORT
+        raise _option_error("Processes cannot share a port on this system.") from None
     except OSError as error:
         is_known = error.errno is not None and error.errno in errno.errorcode  # asyncio and getaddrinfo have their own
         reason = os.strerror(error.errno or 0) if is_known else error.strerror or error

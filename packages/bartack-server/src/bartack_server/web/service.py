@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bartack.agent import Agent
 from bartack.agent.run import Prompt
+from bartack.app.modes import Mode
 from bartack.app.sessions import DIRECTORY, header_of
 from bartack.events import LiveEvent
 from bartack.models.prices import ModelInfo
@@ -34,6 +35,7 @@ from bartack_server.web.access import User
 from bartack_server.web.hub import LiveHub
 from bartack_server.web.queued_runs import QueuedRuns
 from bartack_server.web.runs import AGENT_KEY, ServerRuns
+from bartack_server.web.session_rules import modes_of
 
 __all__ = ["SessionService", "StartedRun", "gateway_key_in"]
 
@@ -164,6 +166,7 @@ class SessionService:
         agent: str | None = None,
         head: str | None = None,
         model: str | None = None,
+        mode: Mode | None = None,
         adopt: bool = False,
         **settings: Any,
     ) -> StartedRun:
@@ -184,9 +187,17 @@ class SessionService:
         async with new_session(self.store, session_id, header) as is_new:
             position = "0" if is_new else str((await self.store.tail_of(session_id)).seq)
             chosen = chosen_agent or await self.runs.agent_of(session_id) or next(iter(self.agents))
-            run = await self.runs.start(
-                chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings
-            )
+            before = self.runs.rules.mode_of(session_id)
+            if mode is not None:
+                self.check_mode(chosen, mode)
+                self.runs.rules.set_mode(session_id, mode)
+            try:
+                run = await self.runs.start(
+                    chosen, session_id, *prompt, head=head, model=model, metadata=metadata, **settings
+                )
+            except BaseException:
+                self.runs.rules.set_mode(session_id, before)
+                raise
         if isinstance(run, Job):
             return StartedRun(session_id, None, position, run.id)
         return StartedRun(session_id, run.run_id, position)
@@ -231,6 +242,17 @@ class SessionService:
         if name not in self.agents:
             raise PartValidationError(f"Unknown agent {name!r}; known: {', '.join(self.agents)}.", path="$.agent")
         return name
+
+    def modes_of(self, agent: str) -> tuple[Mode, ...]:
+        """The permission modes that users of an agent can choose; none if workers run it."""
+        return modes_of(self.agents[agent]) if self.runs.obeys_rules else ()
+
+    def check_mode(self, agent: str, mode: Mode) -> None:
+        """`PartValidationError` if sessions of this agent do not have this permission mode."""
+        modes = self.modes_of(agent)
+        if mode not in modes:
+            known = f"known: {', '.join(modes)}" if modes else "it always asks as its tools declare"
+            raise PartValidationError(f"Agent {agent!r} has no mode {mode!r}; {known}.", path="$.mode")
 
     async def offered_models(self) -> list[str]:
         """The models that users may choose: those of the agents, and those that the server was given.

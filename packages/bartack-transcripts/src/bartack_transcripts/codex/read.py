@@ -183,7 +183,8 @@ class _Line:
         if "payload" not in json:
             is_item = self.type in _FIELDS
             self.type = "response_item" if is_item else self.type or ("session_meta" if "id" in json else "")
-        self.item = text_in(self.payload, "type") or ""
+        # An item that has a role and no type is a message, as in requests to the API.
+        self.item = text_in(self.payload, "type") or ("message" if "role" in self.payload else "")
 
     @property
     def kind(self) -> str:

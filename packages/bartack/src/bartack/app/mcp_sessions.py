@@ -37,6 +37,7 @@ from bartack.nouns.tables import AgentStatus
 from bartack.session.decisions import approval_id, read_approval_id
 from bartack.store import SessionStore
 from bartack.store.errors import session_not_found_error
+from bartack.store.index import Where
 from bartack.store.ranking import SearchFilter, parse_search_time, search_sessions
 from bartack.store.requests import pending_approvals
 
@@ -113,11 +114,13 @@ class _Sessions:
         since: str | None = None,
         until: str | None = None,
         errors: bool = False,
+        where: Where | None = None,
     ) -> dict[str, Any]:
         """Find stored sessions by words that occur in them, the best matches first. Terms such as snake_case or
         src/main.py are found as they are written, "two words" in double quotes in a row, and begin* by its beginning.
         Restrict the search to sessions of an agent, in a project (an absolute directory) or with a model, to what
-        happened from since until before until (ISO 8601 times), to calls of a tool and their results, or to errors.
+        happened from since until before until (ISO 8601 times), to calls of a tool and their results, to errors, or
+        to words in texts, results, calls or thinking.
         Without words, list the latest sessions of the agent and the project."""
         limit = max(1, min(limit, 100))
         try:
@@ -134,6 +137,7 @@ class _Sessions:
                     since=parse_search_time(since),
                     until=parse_search_time(until),
                     errors_only=errors,
+                    where=where,
                 )
                 sessions = await search_sessions(self._store, words, limit, chosen=chosen)
                 return {

@@ -21,9 +21,16 @@ from bartack.app.settings import Mode, settings_file
 from bartack.nouns.parts import ToolCall
 from bartack.tools import ApprovalPolicy, LocalRuntime, ToolDefinition, by_definition
 
-__all__ = ["MODES", "PLAN_REFUSAL", "Mode", "ModePolicy", "mode_policy"]
+__all__ = ["MODES", "MODE_TEXTS", "PLAN_REFUSAL", "Mode", "ModePolicy", "mode_policy"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+MODE_TEXTS: Mapping[Mode, str] = {
+    "ask": "asks before changes and commands",
+    "plan": "reads only; the model answers with a plan",
+    "edit": "changes files in this directory without asking",
+    "sandbox": "like edit, and runs commands inside the sandbox without asking",
+    "yes": "asks about nothing",
+}
 PLAN_REFUSAL = (
     "Plan mode: nothing may be changed and no command run. Read what you need, then answer with a plan of the changes."
     " The user leaves plan mode to have it carried out."

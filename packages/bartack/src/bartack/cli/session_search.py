@@ -14,9 +14,10 @@ from bartack.app.sessions import OWN_AGENT, SessionFilter, short_ids
 from bartack.cli.options import JsonOption, StoreOption
 from bartack.cli.output import Row, columns, note, print_json, print_table
 from bartack.cli.store_access import with_store
+from bartack.nouns.errors import PartValidationError
 from bartack.nouns.wire import dump
 from bartack.store import SessionStore
-from bartack.store.ranking import FoundSession, SearchFilter, search_sessions
+from bartack.store.ranking import FoundSession, SearchFilter, parse_where, search_sessions
 
 __all__ = ["AgentOption", "LimitOption", "ProjectOption", "SinceOption", "UntilOption", "add_commands", "local_time"]
 
@@ -70,6 +71,9 @@ def search(
     tool: Annotated[
         str | None, typer.Option("--with-tool", metavar="NAME", help="Only calls of this tool, and their results.")
     ] = None,
+    where: Annotated[
+        str | None, typer.Option("--in", metavar="WHERE", help="Only in: text, results, calls or thinking.")
+    ] = None,
     errors: Annotated[bool, typer.Option("--errors", help="Only failed tool calls and failed answers.")] = False,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -82,6 +86,11 @@ def search(
     continues a session from an entry that was found, and 'bartack export' takes the same --head.
     """
 
+    try:
+        searched = parse_where(where)
+    except PartValidationError as error:
+        raise typer.BadParameter(error.message) from None
+
     async def find(opened: SessionStore) -> Sequence[FoundSession]:
         chosen = SearchFilter(
             SessionFilter(opened, agent, project).accepts,
@@ -90,6 +99,7 @@ def search(
             since=local_time(since),
             until=local_time(until, is_end=True),
             errors_only=errors,
+            where=searched,
         )
         return await search_sessions(opened, _query(words), offset + limit + 1, chosen=chosen)
 

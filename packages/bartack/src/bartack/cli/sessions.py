@@ -8,9 +8,9 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, NamedTuple
+from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
@@ -70,12 +70,9 @@ _TEXT = 200  # characters of an entry on one line
 def session_rows(infos: Iterable[SessionInfo]) -> Iterator[Row]:
     """A row of SESSIONS for each session."""
     for info in infos:
-        updated, tokens = (
-            f"{info.updated.astimezone():%Y-%m-%d %H:%M}",
-            info.spend.input_tokens + info.spend.output_tokens,
-        )
-        title, cost = safe_line(info.title or ""), format_cost(info.spend)
-        yield safe_line(info.id), title, str(info.entries), updated, str(tokens), cost
+        title, updated = safe_line(info.title or ""), f"{info.updated.astimezone():%Y-%m-%d %H:%M}"
+        tokens = str(info.spend.input_tokens + info.spend.output_tokens)
+        yield safe_line(info.id), title, str(info.entries), updated, tokens, format_cost(info.spend)
 
 
 def _terminal_rows(infos: Sequence[SessionInfo], directories: Sequence[str]) -> Iterator[Row]:
@@ -238,9 +235,13 @@ def export(
     _report_transfer("exported", exported, as_json=as_json, file=str(path))
 
 
+async def _named_or_all(store: SessionStore, names: list[str] | None) -> list[str]:
+    """The ids of these sessions, which may be given by their first characters; without any, of all sessions."""
+    return [await find_session(store, name) for name in names or ()] or [info.id async for info in all_sessions(store)]
+
+
 async def _export(store: SessionStore, sessions: list[str] | None, file: IO[bytes]) -> Imported:
-    names = [await find_session(store, name) for name in sessions or ()]
-    names = names or [info.id async for info in all_sessions(store)]
+    names = await _named_or_all(store, sessions)
     lines = 0
     with progress_bar("exporting", len(names)) as advance:
         for name in names:
@@ -280,11 +281,8 @@ def _import(file: IO[bytes], size: int | None, store: str | None) -> Imported:
                 advance(len(line))
                 yield line
 
-        def run(opened: SessionStore) -> Awaitable[Imported]:
-            return import_lines(opened, lines())
-
         try:
-            return with_store(store, run, may_be_new=True)
+            return with_store(store, lambda opened: import_lines(opened, lines()), may_be_new=True)
         except StoreError as error:
             if error.code is ErrorCode.INVALID_VALUE:
                 with_hint(error, "Nothing was imported. Fix or remove this line and import the file again.")
@@ -315,8 +313,7 @@ def adopt_sessions(
 
 
 async def _adopt(store: SessionStore, sessions: list[str] | None, *, dry_run: bool) -> list[ForeignSession]:
-    names = [await find_session(store, name) for name in sessions or ()]
-    names = names or [info.id async for info in all_sessions(store)]
+    names = await _named_or_all(store, sessions)
     adopted = [foreign for name in names if (foreign := await find_foreign(store, name)) is not None]
     for foreign in () if dry_run else adopted:
         await adopt(store, foreign.session_id)
@@ -329,10 +326,16 @@ def _foreign_row(foreign: ForeignSession) -> Row:
 
 
 def _report_transfer(verb: str, moved: Imported, *, as_json: bool, file: str) -> None:
+    text = f"{verb} {plural(moved.entries, 'entry', 'entries')} of {plural(len(moved.sessions), 'session')}"
+    _report({"sessions": moved.sessions, "entries": moved.entries, "file": file}, text, as_json=as_json)
+
+
+def _report(summary: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """What a command has done, as JSON for programs or as a note for people."""
     if as_json:
-        print_json({"sessions": moved.sessions, "entries": moved.entries, "file": file})
+        print_json(summary)
     else:
-        note(f"{verb} {plural(moved.entries, 'entry', 'entries')} of {plural(len(moved.sessions), 'session')}")
+        note(text)
 
 
 @app.command(no_args_is_help=False)
@@ -399,10 +402,7 @@ def backup(
     The backup of a SQLite or JSONL store is a store of the same kind; that of a PostgreSQL store is a JSONL export.
     """
     with_store(store, lambda opened: _backup(opened, target, limit_s), for_reading=True)
-    if as_json:
-        print_json({"backup": str(target)})
-    else:
-        note(f"backed up to {target}")
+    _report({"backup": str(target)}, f"backed up to {target}", as_json=as_json)
 
 
 async def _backup(store: SessionStore, target: Path, limit_s: float) -> None:
@@ -423,10 +423,7 @@ def restore(source: PathArgument, store: StoreOption = None, as_json: JsonOption
     """Create a new store from the backup at PATH. An existing store is never overwritten."""
     address = configured_store(store)
     asyncio.run(restore_store(source, address.text))
-    if as_json:
-        print_json({"store": address.display})
-    else:
-        note(f"restored to {address.display}")
+    _report({"store": address.display}, f"restored to {address.display}", as_json=as_json)
 
 
 @app.command()

@@ -6,24 +6,29 @@ raise: they return an empty value for what has another type.
 """
 
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bartack.nouns.errors import MissingRequiredField, PartValidationError
 from bartack.nouns.json_values import MAX_DEPTH, is_within, json_name, json_text
-from bartack.nouns.messages import Message
+from bartack.nouns.messages import Message, Role
+from bartack.nouns.parts import Continuation, Part
 
 __all__ = [
     "INVALID_JSON",
     "NO_OUTPUT",
+    "HistoryReader",
     "Json",
     "beyond",
     "bytes_at",
     "count_leading_system",
+    "fields_at",
     "items_at",
     "list_at",
+    "message_at",
     "number_at",
     "object_at",
     "object_of",
@@ -93,6 +98,34 @@ def shown(value: Any) -> str:
     return json_text(value) if is_within(value, MAX_DEPTH) else f"({json_name(value)})"
 
 
+# -- readers of requests
+
+
+class HistoryReader:
+    """What readers of all formats have: where the continuation data of a part comes from."""
+
+    def __init__(self, provider: str, model_id: str) -> None:
+        self.provider = provider
+        self.model_id = model_id
+
+    def kept(self, data: Json) -> Continuation | None:
+        """The data as continuation data of a part; None if there is none."""
+        return Continuation(self.provider, self.model_id, data) if data else None
+
+    def kept_on(self, part: Any, data: Json) -> Any:
+        """The part with more continuation data."""
+        earlier = {} if part.continuation is None else part.continuation.data
+        return replace(part, continuation=self.kept({**earlier, **data}))
+
+
+def message_at(role: Role, parts: Iterable[Part], path: str) -> Message:
+    """A message; `PartValidationError` with the path for a part that its role may not have."""
+    try:
+        return Message(role, tuple(parts))
+    except PartValidationError as error:
+        raise error.under(path[1:]) from None
+
+
 # -- values checked with their path
 
 
@@ -101,6 +134,11 @@ def object_at(value: Any, path: str) -> Json:
     if not isinstance(value, dict):
         raise _wrong_value_error(value, "an object", path)
     return value
+
+
+def fields_at(value: Any, path: str) -> Json:
+    """The fields that an object has; null is the absence of a field. `PartValidationError` for anything else."""
+    return {name: field for name, field in object_at(value, path).items() if field is not None}
 
 
 def list_at(value: Any, path: str) -> list[Any]:

@@ -25,9 +25,13 @@ import msgspec
 
 from bartack.formats.body_values import (
     NO_OUTPUT,
+    HistoryReader,
     Json,
+    beyond,
+    fields_at,
     items_at,
     list_at,
+    message_at,
     object_at,
     object_of,
     objects_at,
@@ -56,7 +60,7 @@ from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
-from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
 from bartack.nouns.requests import ModelRequest
 
 __all__ = ["FORMAT", "CohereV2", "encode", "read_request"]
@@ -280,7 +284,7 @@ def _images_of_results(images: list[Json]) -> list[Json]:
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
-    remaining = {key: value for key, value in object_at(body, "$").items() if value is not None and key != "stream"}
+    remaining = beyond(fields_at(body, "$"), "stream")
     model = text_at(remaining.pop("model", None) or model_id or None, "$.model")
     reader = _Reader(provider, model)
     wires = objects_at(remaining.pop("messages", None), "$.messages")
@@ -316,15 +320,8 @@ def _settings(body: Json) -> Json:
     return settings
 
 
-class _Reader:
-    """Reads messages, and labels continuation data with the provider and model."""
-
-    def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
-        self._model = model
-
-    def _kept(self, data: Json) -> Continuation:
-        return Continuation(self._provider, self._model, data)
+class _Reader(HistoryReader):
+    """Reads messages."""
 
     def message(self, message: Json, path: str) -> Message:
         role: Any = text_at(message.get("role"), f"{path}.role")
@@ -337,25 +334,22 @@ class _Reader:
             return Message("tool", (self._result(message, parts, path),))
         if message.get("tool_plan"):
             plan = text_at(message["tool_plan"], f"{path}.tool_plan")
-            parts.insert(0, Thinking(plan, continuation=self._kept({"type": "tool_plan"})))
+            parts.insert(0, Thinking(plan, continuation=self.kept({"type": "tool_plan"})))
         wire_calls = items_at(message.get("tool_calls") or [], f"{path}.tool_calls")
         calls = [self._call(call, where) for call, where in wire_calls]
         if message.get("citations"):
-            citations = self._kept({"citations": list_at(message["citations"], f"{path}.citations")})
+            citations = self.kept({"citations": list_at(message["citations"], f"{path}.citations")})
             place = next((index for index, part in enumerate(parts) if isinstance(part, Text)), len(parts))
             text = parts[place].text if place < len(parts) else ""  # type: ignore[union-attr]  # a Text
             parts[place : place + 1] = [Text(text, continuation=citations)]
-        try:
-            return Message(role, (*parts, *calls))
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
+        return message_at(role, (*parts, *calls), path)
 
     def _part(self, block: Json, path: str, role: str) -> Part:
         match block:
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "thinking", "thinking": str(text)}:
-                return Thinking(text, continuation=self._kept({"type": "thinking"}))
+                return Thinking(text, continuation=self.kept({"type": "thinking"}))
             case {"type": "image_url", "image_url": {"url": str(url)}} if role in ("user", "tool"):
                 inline = exact_data(url)
                 return Image("image/*", url=url) if inline is None else Image(inline[0], data=inline[1])

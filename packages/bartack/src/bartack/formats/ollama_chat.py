@@ -27,8 +27,11 @@ import msgspec
 
 from bartack.formats.body_values import (
     Json,
+    beyond,
     bytes_at,
+    fields_at,
     items_at,
+    message_at,
     object_at,
     object_of,
     objects_at,
@@ -198,7 +201,7 @@ def _written_result(result: ToolResult, where: str, names: dict[str, str], losse
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
-    remaining = {key: value for key, value in object_at(body, "$").items() if value is not None and key != "stream"}
+    remaining = beyond(fields_at(body, "$"), "stream")
     model = text_at(remaining.pop("model", None) or model_id or None, "$.model")
     reader = _Reader(Continuation(provider, model, {_THINKING: {}}))
     messages = [
@@ -252,10 +255,7 @@ class _Reader:
             parts.append(Text(text))
         if role == "tool":
             return Message("tool", (self._result(message, [*parts, *images], path),))
-        try:
-            return Message(role, (*parts, *images, *calls))
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
+        return message_at(role, (*parts, *images, *calls), path)
 
     def _call(self, value: Any, path: str) -> ToolCall:
         call = object_at(value, path)

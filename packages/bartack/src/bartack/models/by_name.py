@@ -20,38 +20,31 @@ from bartack.models.provider import CallLimit, ErrorMapper, ProviderModel
 from bartack.models.vendors import AWS_REGION, VENDORS, Vendor, is_vendor, vendor_named
 from bartack.models.weights import known_models
 from bartack.nouns.config import CacheConfig, ModelConfig
-from bartack.nouns.errors import ConfigError, ErrorCode, ModelError, PartValidationError
+from bartack.nouns.errors import ConfigError, ErrorCode, ModelError
 
 __all__ = ["DefaultModel", "connect", "default_model"]
 
-# Settings become part of the URL and must not change its host. A project may be "example.com:name":
-# docs.cloud.google.com/resource-manager/docs/creating-managing-projects
-# The vendor that a model without one most likely belongs to, by the beginning of its name.
+# The vendor that a model without one most likely belongs to, by the beginning of its name. gpt-oss comes before gpt.
 _FAMILIES = {
-    "claude": "anthropic",
-    "gpt-oss": "ollama",
-    "gpt": "openai",
-    "chatgpt": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "gemini": "google",
-    "mistral": "mistral",
-    "codestral": "mistral",
-    "devstral": "mistral",
-    "magistral": "mistral",
-    "grok": "xai",
-    "deepseek": "deepseek",
-    "glm": "zai",
-    "command": "cohere",
-    "sonar": "perplexity",
-    "llama": "ollama",
-    "qwen": "ollama",
-    "gemma": "ollama",
-    "phi": "ollama",
+    family: vendor
+    for vendor, families in {
+        "ollama": "gpt-oss llama qwen gemma phi",
+        "anthropic": "claude",
+        "openai": "gpt chatgpt o1 o3 o4",
+        "google": "gemini",
+        "mistral": "mistral codestral devstral magistral",
+        "xai": "grok",
+        "deepseek": "deepseek",
+        "zai": "glm",
+        "cohere": "command",
+        "perplexity": "sonar",
+    }.items()
+    for family in families.split()
 }
 _FAMILY = re.compile(f"({'|'.join(_FAMILIES)})(?![a-z])")
 _LOCAL_FILE = re.compile(r"hf:.*|.*\.gguf")
+# Settings become part of the URL and must not change its host. A project may be "example.com:name":
+# docs.cloud.google.com/resource-manager/docs/creating-managing-projects
 _IN_HOST = re.compile(r"[A-Za-z0-9-]+")
 _IN_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
@@ -208,10 +201,8 @@ def _from_environment(names: Iterable[str]) -> str | None:
     return None
 
 
-def _missing_setting_error(vendor: Vendor, name: str, variables: Iterable[str]) -> PartValidationError:
-    return ConfigError(
-        f"The {name} for {vendor.name} is not set. Pass it, or set {' or '.join(variables)}.",
-    )
+def _missing_setting_error(vendor: Vendor, name: str, variables: Iterable[str]) -> ConfigError:
+    return ConfigError(f"The {name} for {vendor.name} is not set. Pass it, or set {' or '.join(variables)}.")
 
 
 def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str]) -> Credentials:
@@ -220,10 +211,7 @@ def _credentials(vendor: Vendor, api_key: str | None, settings: Mapping[str, str
     if key is not None:
         if not key.isascii() or not key.isprintable():
             check = "" if argument else f" Check {' or '.join(vendor.key_names)}."
-            raise ConfigError(
-                f"The API key for {vendor.name} contains invalid characters.{check}",
-                path="$.api_key",
-            )
+            raise ConfigError(f"The API key for {vendor.name} contains invalid characters.{check}", path="$.api_key")
         return HeaderKey("bearer" if vendor.auth in ("aws", "google") else vendor.auth, key)
     if vendor.auth == "aws":
         return AwsSignature(settings.get("region") or _from_environment(AWS_REGION) or "")

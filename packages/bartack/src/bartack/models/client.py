@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from bartack.nouns.errors import ConfigError, PartValidationError
+from bartack.nouns.errors import ConfigError
 
 __all__ = [
     "MASK",
@@ -53,13 +53,13 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if _INVALID_IN_URL.search(self.url):
-            raise _invalid_request_error("The URL contains a space or a control character.", "$.url")
+            raise ConfigError("The URL contains a space or a control character.", path="$.url")
         for name, value in self.headers.items():
             if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-                raise _invalid_request_error("The name of a header is not valid.", "$.headers")
+                raise ConfigError("The name of a header is not valid.", path="$.headers")
             if not isinstance(value, str) or _INVALID_IN_HEADER.search(value):
                 problem = "contains a line break or a control character" if isinstance(value, str) else "is not text"
-                raise _invalid_request_error(f"The value of the header {name} {problem}.", "$.headers")
+                raise ConfigError(f"The value of the header {name} {problem}.", path="$.headers")
 
     @property
     def host(self) -> str:
@@ -68,10 +68,6 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"HttpRequest({self.method} {self.host}, {len(self.body)} bytes)"
-
-
-def _invalid_request_error(message: str, path: str) -> PartValidationError:
-    return ConfigError(message, path=path)
 
 
 class HttpResponse(Struct, frozen=True, kw_only=True):

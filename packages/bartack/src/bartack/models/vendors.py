@@ -223,8 +223,5 @@ def vendor_named(name: str) -> Vendor:
     if row is None:
         nearest = nearest_name(name, VENDORS)
         hint = f"Known vendors: {', '.join(sorted(VENDORS))}." if nearest is None else f"Did you mean {nearest!r}?"
-        raise ConfigError(
-            f"Unknown vendor {name!r}. {hint}",
-            path="$.vendor",
-        )
+        raise ConfigError(f"Unknown vendor {name!r}. {hint}", path="$.vendor")
     return row

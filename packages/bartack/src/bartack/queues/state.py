@@ -24,7 +24,7 @@ the last of them was claimed, all others were counted.
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -573,16 +573,12 @@ class QueueState:
             waiting=len(self.waiting),
             scheduled=len(self.waiting) - len(due),
             oldest=min((job.queued_at for job in due), default=None),
-            running=_oldest_first(self.running.values()),
+            running=tuple(sorted(self.running.values(), key=lambda claim: claim.since)),
             stuck=tuple(self.stuck.values()),
             workers=tuple(self.workers.values()),
             outcomes=dict(self._outcomes),
             per_minute=round(ended / _MINUTES, 1),
         )
-
-
-def _oldest_first(running: Iterable[RunningJob]) -> tuple[RunningJob, ...]:
-    return tuple(sorted(running, key=lambda claim: claim.since))
 
 
 def _add(counts: Counter[Any], key: Any, number: int) -> None:

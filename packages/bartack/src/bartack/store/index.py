@@ -6,8 +6,9 @@ between two branch starts, its seqs are a range.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,7 +16,7 @@ from bartack.nouns import wire
 from bartack.nouns.deltas import TOKEN_COUNTS, Usage
 from bartack.nouns.entries import BranchSummary, CompactionSummary, Fact, StreamFailed
 from bartack.nouns.messages import Message, ModelRef
-from bartack.nouns.parts import Text, ToolCall, ToolResult
+from bartack.nouns.parts import FileRef, Image, Text, Thinking, ToolCall, ToolResult
 from bartack.session.title import title_of
 from bartack.session.tool_state import output_text
 from bartack.store.session_store import NO_SPEND, ModelSpend, Spend, Tail, Totals
@@ -24,6 +25,7 @@ __all__ = [
     "SPEND_FIELDS",
     "BranchStarts",
     "ModelKey",
+    "Where",
     "branch_heads",
     "branch_ranges",
     "model_key",
@@ -105,17 +107,46 @@ def totals_of(spends: Iterable[tuple[ModelKey, Spend]]) -> Totals:
 # -- text
 
 
-def text_of(fact: Fact) -> str:
-    """The searchable text of a fact: messages and tool output, also of an answer that failed, but not thinking."""
+Where = Literal["text", "results", "calls", "thinking"]
+
+
+def text_of(fact: Fact, where: Where | None = None) -> str:
+    """The searchable text of a fact, also of an answer that failed: what was said, the output of tools, the names and
+    arguments of calls, and thinking; or only one of these."""
     match fact:
         case Message() | StreamFailed():
-            texts = [part.text for part in fact.parts if isinstance(part, Text)]
-            texts += [output_text(part) for part in fact.parts if isinstance(part, ToolResult)]
-            return "\n".join(texts)[:SEARCHED]
+            texts: dict[Where, list[str]] = {"text": [], "results": [], "calls": [], "thinking": []}
+            for part in fact.parts:
+                match part:
+                    case Text():
+                        texts["text"].append(part.text)
+                    case ToolResult():
+                        texts["results"].append(output_text(part))
+                    case ToolCall():
+                        texts["calls"] += part.tool_name, *_strings_in(part.arguments)
+                        if part.result is not None:
+                            texts["results"].append(output_text(part.result))
+                    case Thinking():
+                        texts["thinking"].append(part.text)
+                    case Image() | FileRef():
+                        pass
+            chosen = texts.values() if where is None else (texts[where],)
+            return "\n".join(chain.from_iterable(chosen))[:SEARCHED]
         case CompactionSummary() | BranchSummary():
-            return fact.summary[:SEARCHED]
+            return fact.summary[:SEARCHED] if where in (None, "text") else ""
         case _:
-            return title_of(fact) or ""
+            return title_of(fact) or "" if where in (None, "text") else ""
+
+
+def _strings_in(value: Any) -> Iterator[str]:
+    """The texts in JSON, in order."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from chain.from_iterable(map(_strings_in, value.values()))
+        case list():
+            yield from chain.from_iterable(map(_strings_in, value))
 
 
 # -- branches

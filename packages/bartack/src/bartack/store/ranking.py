@@ -8,16 +8,20 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, get_args
+
+import msgspec
 
 from bartack.nouns.entries import Entry, StreamFailed
 from bartack.nouns.errors import NotFound, PartValidationError
 from bartack.nouns.messages import Message
 from bartack.nouns.noun import Noun
 from bartack.nouns.parts import ToolCall, ToolResult
+from bartack.store.index import Where, text_of
+from bartack.store.search import Phrase, contains, phrases, words
 from bartack.store.session_store import RESERVED, Hit, SessionStore
 
-__all__ = ["MATCH_LIMITS", "FoundSession", "SearchFilter", "parse_search_time", "search_sessions"]
+__all__ = ["MATCH_LIMITS", "FoundSession", "SearchFilter", "parse_search_time", "parse_where", "search_sessions"]
 
 # How many of the best matches are considered: first a few, then more if the filters leave too little of them.
 MATCH_LIMITS = (500, 10_000)
@@ -29,7 +33,8 @@ _CALL_DISTANCE = 200  # entries before a result among which its call is looked f
 
 class SearchFilter(NamedTuple):
     """Restricts a search. `accepts` decides by the id of a session, `model` is one that the session used (its name, or
-    PROVIDER/NAME), and the others concern the entry: a call of this tool or its result, a time, a failure."""
+    PROVIDER/NAME), and the others concern the entry: a call of this tool or its result, a time, a failure, or where in
+    it the words are."""
 
     accepts: Callable[[str], Awaitable[bool]] | None = None
     model: str | None = None
@@ -37,6 +42,7 @@ class SearchFilter(NamedTuple):
     since: datetime | None = None
     until: datetime | None = None
     errors_only: bool = False
+    where: Where | None = None
 
 
 ALL_ENTRIES = SearchFilter()
@@ -56,7 +62,7 @@ async def search_sessions(
     store: SessionStore, text: str, limit: int = 20, *, prefix: str = "", chosen: SearchFilter = ALL_ENTRIES
 ) -> tuple[FoundSession, ...]:
     """The sessions that match best, in order. `text` and `prefix` are those of `SessionStore.search`."""
-    search = _Search(store, chosen)
+    search = _Search(store, chosen, phrases(text))
     sessions: list[FoundSession] = []
     for most in MATCH_LIMITS:
         hits = await store.search(text, most, prefix=prefix, best_first=True)
@@ -64,6 +70,18 @@ async def search_sessions(
         if len(hits) < most or len(sessions) >= limit:
             break
     return tuple(sessions[:limit])
+
+
+def parse_where(text: str | None, *, path: str = "$") -> Where | None:
+    """Where another program wants to search. `PartValidationError` if there is no such place."""
+    if text is None:
+        return None
+    try:
+        where: Where = msgspec.convert(text, Where)
+    except msgspec.ValidationError:
+        problem = f"{text[:40]!r} is no place to search; choose from {', '.join(get_args(Where))}."
+        raise PartValidationError(problem, path=path) from None
+    return where
 
 
 def parse_search_time(text: str | None, *, path: str = "$") -> datetime | None:
@@ -102,9 +120,10 @@ def _recency(hit: Hit, now: datetime) -> float:
 class _Search:
     """What is asked about each match, the cheap questions first. The answer about a session is remembered."""
 
-    def __init__(self, store: SessionStore, chosen: SearchFilter) -> None:
+    def __init__(self, store: SessionStore, chosen: SearchFilter, query: Sequence[Phrase]) -> None:
         self._store = store
         self._chosen = chosen
+        self._query = query
         self._sessions: dict[str, bool] = {}
 
     async def accepts(self, hit: Hit) -> bool:
@@ -130,7 +149,7 @@ class _Search:
 
     async def _accepts_entry(self, hit: Hit) -> bool:
         tool = self._chosen.tool
-        if tool is None and not self._chosen.errors_only:
+        if tool is None and not self._chosen.errors_only and self._chosen.where is None:
             return True
         before = _CALL_DISTANCE if tool is not None else 0
         try:
@@ -138,6 +157,8 @@ class _Search:
         except NotFound:
             return False
         *earlier, entry = takewhile(lambda entry: entry.seq <= hit.seq, entries)
+        if self._chosen.where is not None and not contains(words(text_of(entry.fact, self._chosen.where)), self._query):
+            return False
         return (not self._chosen.errors_only or _is_failure(entry)) and (tool is None or _uses(entry, tool, earlier))
 
 

@@ -1,4 +1,4 @@
-"""`Telemetry`: reports the runs of an agent as spans and metrics, and the jobs of a worker as metrics."""
+"""`Telemetry`: reports the runs of an agent as spans and metrics (`RunSpans`), and the jobs of a worker as metrics."""
 
 import os
 import re
@@ -53,9 +53,7 @@ from bartack.tools.definition import ToolDefinition
 
 __all__ = ["CONTENT_VARIABLE", "STABILITY_VARIABLE", "RunSpans", "Telemetry", "captures_content"]
 
-# -- one run
-#
-# `RunSpans`: one run as a span, with a span below it for everything that takes time.
+# -- one run: a span, with a span below it for everything that takes time
 #
 #     invoke_agent {agent}            the run
 #       append                        an append to the store

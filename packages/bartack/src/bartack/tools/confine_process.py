@@ -10,7 +10,8 @@ lists of paths and a flag; it is enforced by four mechanisms of the kernel, each
   cannot express. Where the kernel refuses one, the entries beside such a path are granted one by one, and nothing new
   can be created there.
 - Seccomp refuses sockets, because Landlock knows only TCP, and a socket of a local service can be a way out. It also
-  refuses io_uring, which performs operations that seccomp does not see, and system calls of other architectures.
+  refuses io_uring, which performs operations that seccomp does not see, system calls of other architectures, the keys
+  that the kernel keeps for a user, and System V memory, which other processes of the user share.
 - All capabilities are dropped, so that root has no more rights than the owner of its files.
 
 ``sockets`` is null, or lists the writable folders of a command that gets its own network namespace, as from bubblewrap.
@@ -57,6 +58,9 @@ _NO_NEW_PRIVS = 38
 
 # The architecture, and the numbers of seccomp(), socket(), socketpair() and connect().
 _SECCOMP = {"x86_64": (0xC000003E, 317, 41, 53, 42), "aarch64": (0xC00000B7, 277, 198, 199, 203)}
+# The numbers of add_key(), request_key() and keyctl(), and of shmget(), semget() and msgget().
+_KEYS = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}
+_SHARED = {"x86_64": (29, 64, 68), "aarch64": (194, 190, 186)}
 _I386 = (0x40000003, (102, 359, 360, 362))  # the same for 32-bit programs, with socketcall(); they get no sockets
 _IO_URING_SETUP = 425
 _X32 = 0x40000000  # a second numbering of the same calls
@@ -234,8 +238,10 @@ def drop_capabilities() -> None:
 
 def filter_sockets(families: dict[int, int], flags: int, on_connect: int = _ALLOW) -> int:
     """Allow this process and its children sockets of these families only, and of each only the kinds that have none of
-    the bits in its value. The two numbers inside an instruction say how many to skip if its test is true, or false."""
+    the bits in its value. Without any family, no namespace separates System V memory either, so that is refused too.
+    The two numbers inside an instruction say how many to skip if its test is true, or false."""
     architecture, seccomp, create, create_pair, connect = _SECCOMP[platform.machine()]
+    refused = _KEYS[platform.machine()] + (() if families else _SHARED[platform.machine()])
     other, other_calls = _I386
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
     program = [
@@ -251,6 +257,7 @@ def filter_sockets(families: dict[int, int], flags: int, on_connect: int = _ALLO
     program += [(_LOAD, 0, 0, _CALL), (_AT_LEAST, 0, 1, _X32), refuse]
     program += [(_EQUAL, 0, 1, _IO_URING_SETUP), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     program += [(_EQUAL, 0, 1, connect), (_RETURN, 0, 0, on_connect)]
+    program += [step for call in refused for step in ((_EQUAL, 0, 1, call), refuse)]
     # A datagram can be sent to any address, also from one of a pair of connected sockets.
     program += [(_EQUAL, 0, 3, create_pair), (_LOAD, 0, 0, _SECOND_ARGUMENT), (_ANY_BIT, 0, 1, _DATAGRAM), refuse]
     program += [(_LOAD, 0, 0, _CALL), (_EQUAL, 1, 0, create), (_RETURN, 0, 0, _ALLOW)]

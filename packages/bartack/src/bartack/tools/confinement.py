@@ -73,7 +73,8 @@ _SECRETS = """
 _KEY_FILES = ["*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.kdbx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"]
 _SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/etc/ssh", "/run")
 _HOMES = ("/home", "/Users")  # the folders of all users' homes
-_TEMPORARY = ("/tmp", "/dev/shm")  # where all users have files
+# Where all users have files, and where disks, terminals and shared memory are. Landlock grants harmless devices again.
+_TEMPORARY = ("/tmp", "/dev")
 # What root could change in a new /proc with no capability at all: the kernel compares only the user.
 _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/mtrr")
 _PROBE_S = 20.0

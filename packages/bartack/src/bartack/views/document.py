@@ -36,6 +36,7 @@ from bartack.nouns.tool_states import Completed, FilePartSource, ToolState
 from bartack.session.tool_state import ToolFold
 from bartack.views.document_load import DOCUMENT, data_url, load, try_load
 from bartack.views.document_parts import (
+    TEXT_FIELDS,
     AssistantInfo,
     CacheTokens,
     DocumentModel,
@@ -200,16 +201,7 @@ class Document(Fold):
         assert not isinstance(part, ToolResult)  # only in tool messages: 000-3.2.12
         match part:
             case Text():
-                return identity.part(
-                    TextPart,
-                    index,
-                    id=part.id,
-                    text=part.text,
-                    synthetic=part.synthetic,
-                    ignored=part.ignored,
-                    time=part.time,
-                    metadata=part.metadata,
-                )
+                return identity.part(TextPart, index, **{name: getattr(part, name) for name in TEXT_FIELDS})
             case Thinking():
                 time = (
                     part.time if part.time is not None and part.time.start is not None else Span(start=identity.created)

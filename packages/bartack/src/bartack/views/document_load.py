@@ -22,6 +22,7 @@ from bartack.nouns.tool_states import Completed, Errored, Pending, Running
 from bartack.nouns.wire import Dialect, camel, none_if_invalid
 from bartack.session.tool_state import NO_OUTPUT
 from bartack.views.document_parts import (
+    TEXT_FIELDS,
     AssistantInfo,
     DocumentPart,
     FilePart,
@@ -162,14 +163,7 @@ def _content(parts: tuple[DocumentPart, ...] | list[DocumentPart]) -> Iterator[P
     for part in parts:
         match part:
             case TextPart():
-                yield Text(
-                    part.text,
-                    id=part.id,
-                    synthetic=part.synthetic,
-                    ignored=part.ignored,
-                    time=part.time,
-                    metadata=part.metadata,
-                )
+                yield Text(**{name: getattr(part, name) for name in TEXT_FIELDS})
             case ReasoningPart():
                 yield Thinking(part.text, id=part.id, time=part.time, metadata=part.metadata)
             case ToolPart():

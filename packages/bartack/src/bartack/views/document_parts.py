@@ -14,6 +14,7 @@ from bartack.nouns.parts import Span
 from bartack.nouns.tool_states import FilePart, PartBase, ToolState
 
 __all__ = [
+    "TEXT_FIELDS",
     "AssistantInfo",
     "CacheTokens",
     "DocumentModel",
@@ -30,6 +31,10 @@ __all__ = [
     "UserInfo",
     "WithParts",
 ]
+
+
+# The fields that a part of a document shares with ours, under the same names: `document` and `document_load` copy them.
+TEXT_FIELDS = ("id", "text", "synthetic", "ignored", "time", "metadata")
 
 
 class TextPart(PartBase, frozen=True, kw_only=True):

@@ -146,7 +146,7 @@ function details(entry, id, state) {
   if (kind === "approval_required") {
     return { question: payload, digest: entry.questionDigest, text: entry.questionText, asked: entry.timestamp };
   }
-  if (kind === "approval_decided") return { decided: payload.decision, waited: entry.timestamp };
+  if (kind === "approval_decided") return { decided: payload.decision, decidedBy: payload.decidedBy, waited: entry.timestamp };
   if (kind === "tool_started") return { started: entry.timestamp, arguments: payload.arguments };
   return kind === "tool_progress" ? { progress: payload.content } : {};
 }

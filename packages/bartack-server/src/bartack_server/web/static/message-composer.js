@@ -29,9 +29,15 @@ class MessageComposer extends HTMLElement {
   #send = h("button", { type: "button", class: "b primary", onclick: () => this.#submit("send") }, this.#sendIcon, this.#sendLabel);
   #queue = h("button", { type: "button", class: "b wide-only", onclick: () => this.#submit("queue") }, "Queue");
   #stop = h("button", { type: "button", class: "b", title: "Stop the run (Esc)", onclick: () => this.#emit("stop") }, icon("stop", "s"), h("span", { class: "label" }, "Stop"));
-  #model = h("span", { class: "model-name" });
   #chosen = "";
   #models = [];
+  #mode = ""; // empty if the agent has no modes
+  #modes = []; // {name, text}
+  #modeName = h("span", {});
+  #modeButton = popButton({ class: "b q", title: "What may be done without asking" }, [h("span", { class: "unseen" }, "Mode "), this.#modeName, icon("down", "s")],
+    (close) => this.#modes.map(({ name, text }) => h("button", { type: "button", class: name === "yes" ? "opt bad" : "opt", "aria-current": name === this.#mode ? "true" : null, onclick: () => { close(); this.#chooseMode(name); } },
+      h("span", {}, name === this.#mode ? icon("check") : ""), h("span", {}, capital(name)), h("small", {}, capital(text)))), "above start");
+  #modeSwitch = h("div", { class: "seg modes", role: "radiogroup", "aria-label": "Mode", hidden: true });
   #usage = h("span", { class: "num" });
   #context = h("span", { class: "num" });
   #value = s("circle", { class: "value", cx: 8, cy: 8, r: 6, "stroke-dasharray": "0 100" });
@@ -55,6 +61,7 @@ class MessageComposer extends HTMLElement {
       h("div", { class: "sheet" }, this.#note, this.#chips, this.#text,
         h("div", { class: "bar" }, picker,
           h("button", { type: "button", class: "b q ic", "aria-label": "Attach files", title: "Attach files", onclick: () => picker.click() }, icon("clip")),
+          this.#modeButton,
           this.modelButton("above start only-narrow"),
           h("span", { class: "end" }, this.#meter, this.#stop, this.#queue, this.#send))),
       this.#does));
@@ -63,21 +70,43 @@ class MessageComposer extends HTMLElement {
 
   /** A button that chooses the model of the next answer; the header has one, and on a phone the composer. */
   modelButton(kind) {
-    const name = kind ? this.#model : h("span", { class: "model-name" });
+    const name = h("span", { class: "model-name" }, this.#chosen.replace(/^[^:]*:/, ""));
     this.#names.push(name);
     return popButton({ class: "b q", title: "Model of the next answer" }, [h("span", { class: "unseen" }, "Model "), name, icon("down", "s")],
       (close) => modelOptions(this.#models, this.#chosen, (model) => { close(); this.choose(model); }), kind);
   }
   #names = [];
 
+  /** The modes side by side, for the header. */
+  modeSwitch() {
+    return this.#modeSwitch;
+  }
+
+  #chooseMode(mode) {
+    this.#showModes(mode, this.#modes);
+    this.#emit("switch-mode", mode);
+  }
+
+  #showModes(mode, modes) {
+    this.#mode = modes.length ? mode : "";
+    this.#modes = modes;
+    this.#modeButton.hidden = this.#modeSwitch.hidden = !modes.length;
+    write(this.#modeName, capital(mode));
+    this.#modeName.classList.toggle("bad", mode === "yes");
+    const offered = modes.filter(({ name }) => name !== "yes" || name === mode); // which asks about nothing is chosen in the list
+    each(this.#modeSwitch, offered, ({ name }) => name, ({ name, text }) => h("button", { type: "button", role: "radio", class: name === "yes" ? "bad" : "", title: capital(text), onclick: () => this.#chooseMode(name) }, capital(name)),
+      (button, { name }) => button.setAttribute("aria-checked", String(name === mode)));
+  }
+
   choose(model) {
     this.#showModel(model);
     this.#emit("switch", model);
   }
 
-  #showModel(model) {
+  /** `shown` is the model that answers in a session of a gateway; a message from here goes to `model`. */
+  #showModel(model, shown = model) {
     this.#chosen = model ?? "";
-    for (const name of this.#names) write(name, this.#chosen.replace(/^[^:]*:/, "") || "no model");
+    for (const name of this.#names) write(name, (shown ?? "").replace(/^[^:]*:/, "") || "no model");
   }
 
   focus() {
@@ -95,9 +124,10 @@ class MessageComposer extends HTMLElement {
     write(this.#enter, this.#editing ? "starts a branch" : DOES[state]);
   }
 
-  details({ model, totals, contextTokens, contextWindow }, models) {
+  details({ model, gatewayModel, mode = "", modes = [], totals, contextTokens, contextWindow }, models) {
     this.#models = models;
-    this.#showModel(model);
+    this.#showModel(model, gatewayModel ?? model);
+    this.#showModes(mode, modes);
     const spend = totals?.spend;
     const tokens = spend ? spend.inputTokens + spend.outputTokens : 0;
     const cost = spend?.costUsd ? ` · ${money(spend.costUsd)}${spend.unpriced ? "+" : ""}` : "";
@@ -173,7 +203,7 @@ class MessageComposer extends HTMLElement {
     await this.#reading;
     const text = this.#text.value;
     if (!text.trim() && !this.#files.length) return;
-    this.#outbox.push({ how, text, attachments: this.#files, head: this.#editing, model: this.#chosen });
+    this.#outbox.push({ how, text, attachments: this.#files, head: this.#editing, model: this.#chosen, mode: this.#mode });
     this.edit("");
     if (this.#outbox.length === 1) this.#emit("submit-message", this.#outbox[0]);
   }
@@ -187,6 +217,10 @@ class MessageComposer extends HTMLElement {
   }
 }
 customElements.define("message-composer", MessageComposer);
+
+function capital(text) {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
 
 function newOutstanding(item) {
   const button = (name, label, act) => act && h("button", { type: "button", class: "b q sm ic", "aria-label": label, title: label, onclick: act }, icon(name));

@@ -30,6 +30,7 @@ class SessionView extends HTMLElement {
   #details = {};
   #state = "idle";
   #models = [];
+  #agents = []; // of the server, while a session is new
   #agent = ""; // of a new session, if it is not the first
   #setupModel = null;
   #close = null;
@@ -78,7 +79,8 @@ class SessionView extends HTMLElement {
       if (wasAtEnd) this.#toEnd();
     }).observe(this.#talk);
     const model = h("span", { class: "model" });
-    const main = h("main", { class: "session" }, h("header", { class: "top" }, drawer, h("div", { class: "who" }, this.#heading, this.#where), model, inspect, more),
+    const modes = this.#composer.modeSwitch();
+    const main = h("main", { class: "session" }, h("header", { class: "top" }, drawer, h("div", { class: "who" }, this.#heading, this.#where), model, modes, inspect, more),
       this.#banner, this.#interrupted, this.#allowed, this.#talk, this.#composer);
     this.replaceChildren(main);
     model.append(this.#composer.modelButton(""));
@@ -87,6 +89,7 @@ class SessionView extends HTMLElement {
     window.addEventListener("beforeprint", this.#drawAll);
     this.addEventListener("submit-message", (event) => this.#send(event.detail));
     this.addEventListener("stop", () => this.stop());
+    this.addEventListener("switch-mode", (event) => this.#switchMode(event.detail));
     this.addEventListener("switch", (event) => this.#switch(event.detail));
     this.addEventListener("decide", (event) => {
       if (event.target.contains(document.activeElement)) this.#talk.focus(); // its buttons are about to be removed
@@ -163,7 +166,7 @@ class SessionView extends HTMLElement {
     const focused = document.activeElement; // whoever moves the focus while this loads keeps it
     const models = await get("models").catch(() => ({ items: [] }));
     if (turn !== this.#turn) return;
-    this.#models = models.items.map((model) => model.name);
+    this.#models = models.items;
     if (!id) {
       write(this.#titleText, "New session");
       document.title = "Bartack";
@@ -171,8 +174,9 @@ class SessionView extends HTMLElement {
       if (turn !== this.#turn) return;
       this.#agent = "";
       this.#list.replaceChildren(newSession(agents.items, this.#setupModel, (agent) => this.#chooseAgent(agent)));
+      this.#agents = agents.items;
       this.#composer.state("idle");
-      this.#composer.details({ model: this.#models[0] }, this.#models);
+      this.#composer.details({ model: this.#models[0]?.name, mode: "ask", modes: agents.items[0]?.modes }, this.#models);
       if (document.activeElement === focused) this.#composer.focus();
       this.#emit("changed");
       return;
@@ -193,7 +197,7 @@ class SessionView extends HTMLElement {
       document.title = error.status === 404 ? "Not found" : "Bartack";
       write(this.#titleText, document.title);
       this.#list.replaceChildren();
-      this.#composer.details({ model: this.#models[0] }, this.#models);
+      this.#composer.details({ model: this.#models[0]?.name }, this.#models);
       this.#gone(error);
       if (error.status === 0 || error.status >= 429) setTimeout(() => turn === this.#turn && this.open(id, head), RETRY_MS);
     }
@@ -205,8 +209,9 @@ class SessionView extends HTMLElement {
     this.#agent = agent;
     const models = await get("models", { agent }).catch(() => null);
     if (turn !== this.#turn || !models || agent !== this.#agent) return;
-    this.#models = models.items.map((model) => model.name);
-    this.#composer.details({ model: this.#models[0] }, this.#models);
+    this.#models = models.items;
+    const { modes } = this.#agents.find(({ name }) => name === agent);
+    this.#composer.details({ model: this.#models[0]?.name, mode: "ask", modes }, this.#models);
   }
 
   #follow(seq) {
@@ -615,7 +620,7 @@ class SessionView extends HTMLElement {
 
   // -- acting
 
-  async #send({ how, text, attachments, head, model, isAgain }) {
+  async #send({ how, text, attachments, head, model, mode, isAgain }) {
     const isNew = !this.#id;
     const from = head ?? this.#head;
     const state = this.#runState();
@@ -627,8 +632,8 @@ class SessionView extends HTMLElement {
       } else {
         if (state !== "idle") throw new Error("A run is live. Stop it before you begin a branch.");
         const id = this.#id || (await get("me")).prefix + randomId(); // created together with the run
-        const chosen = model && ((isNew && model !== this.#models[0]) || isAgain) ? { model } : {};
-        const agent = isNew && this.#agent ? { agent: this.#agent } : {};
+        const chosen = model && ((isNew && model !== this.#models[0]?.name) || isAgain) ? { model } : {};
+        const agent = isNew ? { ...(this.#agent && { agent: this.#agent }), ...(mode && mode !== "ask" && { mode }) } : {};
         const body = { text, attachments, ...agent, ...chosen, ...(from ? { head: from } : {}) };
         const start = (more) => post(sessionPath(id, "/runs"), { ...body, ...more });
         await start({}).catch(async (error) => {
@@ -669,6 +674,12 @@ class SessionView extends HTMLElement {
 
   async #switch(model) {
     if (this.#id && model !== this.#details.model) await this.#act({ type: "switch", model });
+  }
+
+  async #switchMode(mode) {
+    if (!this.#id) return; // the first run begins in it
+    await post(sessionPath(this.#id, "/mode"), { mode }).catch((error) => this.#composer.failed(error.message));
+    await this.#refresh();
   }
 
   /** Load the rules that each pending approval can add. */

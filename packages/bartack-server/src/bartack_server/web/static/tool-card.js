@@ -18,6 +18,7 @@ const VERBS = {
   list_files: ["List", "Listing", "Listed", "search"], search_files: ["Search", "Searching", "Searched", "search"],
   find_files: ["Find", "Finding", "Found", "search"], run_command: ["Run this command?", "Running", "Ran", null],
 };
+const BY_MODE = /^(\w+) mode$/; // what a permission mode has decided
 const CUT_LINES = 5;
 const SHOWN_LINES = 40; // of a question that is not open
 const SHOWN_CHARACTERS = 4000;
@@ -98,7 +99,8 @@ class ToolCard extends HTMLElement {
     const verb = VERBS[item.name];
     const denied = item.state === "denied" || (item.state === "failed" && item.decided === "deny");
     let name = visible(item.name);
-    if (denied) name = verb ? "You denied" : `You denied ${name}`;
+    const who = BY_MODE.exec(item.decidedBy ?? "") ? "Refused" : "You denied";
+    if (denied) name = verb ? who : `${who} ${name}`;
     else if (item.state === "ask") name = verb?.[0].endsWith("?") ? verb[0] : `Allow ${name}?`;
     else if (verb) name = verb[isFinished(item) ? 2 : 1];
     const change = item.question?.preview?.diff;
@@ -119,11 +121,13 @@ class ToolCard extends HTMLElement {
     const item = this.#item;
     if (item.state === "ask") return `waits ${since(item.asked)}`;
     if (item.state === "running" && item.started) return since(item.started);
+    const mode = BY_MODE.exec(item.decidedBy ?? "")?.[0];
+    if (item.decided === "deny" && mode) return mode;
     if (item.state === "denied" || (item.state === "failed" && item.decided === "deny")) return item.asked && item.waited ? `after ${duration(new Date(item.waited) - new Date(item.asked))}` : "denied";
     const took = item.took ? ` · ${duration(item.took)}` : "";
     const error = item.errorCode?.replace(/^tool_/, "").replaceAll("_", " ");
     if (item.state === "done") {
-      const approved = item.decided && item.decided !== "deny" ? " · you approved" : "";
+      const approved = item.decided && item.decided !== "deny" ? ` · ${mode ?? (item.decidedBy === "always" ? "always allowed" : "you approved")}` : "";
       const lines = item.output?.split("\n").length ?? 0;
       return `${lines > 1 ? `${lines} lines` : "done"}${took}${approved}`;
     }

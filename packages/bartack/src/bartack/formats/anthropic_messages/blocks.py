@@ -3,8 +3,8 @@
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
-from bartack.formats.body_values import INVALID_JSON
+from bartack.formats.anthropic_messages.decode import AnthropicContinuation
+from bartack.formats.body_values import INVALID_JSON, beyond
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses, PrefixChanged
 from bartack.formats.media import has_content, media_type, placeholder
@@ -132,7 +132,7 @@ class BlockWriter:
             caller = data.get("caller")
             if isinstance(caller, dict) and not self._is_sent(caller.get("tool_id", "")):
                 self._losses.add(where, "caller of the tool", "the call that made it is not sent")
-                data = {key: value for key, value in data.items() if key != "caller"}
+                data = beyond(data, "caller")
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
         if "type" not in data:
             if part.continuation is None or data:
@@ -140,7 +140,8 @@ class BlockWriter:
             return []
         call_id = data.get(CALL_ID, part.tool_call_id)
         use = _use(data["type"], call_id, part.tool_name, arguments, data)
-        if "result" not in data and not self._is_answered(call_id):
+        is_answered = call_id in self._answered or call_id in self._trail.known("answered")
+        if "result" not in data and not is_answered:
             self._trail.note(index, "unanswered", call_id)
             if not self._may_be_open(index):
                 self._losses.add(where, f"call of {part.tool_name}", "its result never arrived")
@@ -159,9 +160,6 @@ class BlockWriter:
 
     def _is_sent(self, call_id: str) -> bool:
         return not call_id or call_id in self._sent_calls or call_id in self._trail.known("sent")
-
-    def _is_answered(self, call_id: str) -> bool:
-        return call_id in self._answered or call_id in self._trail.known("answered")
 
     def _is_called_by_code(self, message: Message) -> bool:
         return any("caller" in self._losses.own_data(call) for call in message.tool_calls)
@@ -223,7 +221,7 @@ def _media(part: Image | FileRef) -> Json | None:
 
 def _fields(data: Json) -> Json:
     """The block's own fields that no part has (citations, cache_control, caller, ...)."""
-    return {key: value for key, value in data.items() if key not in _NOT_FIELDS}
+    return beyond(data, *_NOT_FIELDS)
 
 
 def _use(kind: str, call_id: str, name: str, arguments: Json, data: Json) -> Json:

@@ -28,7 +28,7 @@ from bartack.formats.anthropic_messages.capabilities import (
     sendable_thinking,
     with_known_opening,
 )
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
+from bartack.formats.anthropic_messages.decode import AnthropicContinuation
 from bartack.formats.body_values import count_leading_system, object_of, present, text_of
 from bartack.formats.losses import Losses, PrefixChanged, Trail
 from bartack.formats.output_schemas import claude_schema
@@ -147,7 +147,8 @@ def _end_turns(turns: list[Json], request: ModelRequest, model: Claude, losses: 
     end = losses.trail.first + len(request.messages) - 1
     last, where = turns[-1]["content"][-1], f"messages[{end}]"
     why = ""
-    if _was_paused(request.messages[-1]):
+    meta = request.messages[-1].meta
+    if meta is not None and meta.finish_reason == "pause":
         if not _can_continue(turns[-1]):
             why = "the paused answer no longer ends as the provider left it"
     elif last["type"] == "text":
@@ -178,10 +179,6 @@ def excludes_prefill(config: ModelConfig, model: Claude) -> str:
 def system_text(texts: list[str]) -> str:
     """A system message as user text, for places where the system role is not accepted."""
     return "<system>\n" + "\n".join(texts) + "\n</system>"
-
-
-def _was_paused(message: Message) -> bool:
-    return message.meta is not None and message.meta.finish_reason == "pause"
 
 
 def _can_continue(turn: Json) -> bool:

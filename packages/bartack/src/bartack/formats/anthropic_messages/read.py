@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
 from bartack.formats.anthropic_messages.capabilities import NAME, claude, thinking_fields
-from bartack.formats.anthropic_messages.events import readable_result
-from bartack.formats.body_values import beyond, object_at, object_of, objects_at, text_at, text_of
+from bartack.formats.anthropic_messages.decode import readable_result
+from bartack.formats.body_values import HistoryReader, beyond, object_at, object_of, objects_at, text_at, text_of
 from bartack.formats.losses import Loss
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.settings import WORDS, labelled, with_exact
@@ -71,18 +71,11 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
     return ModelRequest(messages=tuple(messages), config=config, tools=tools, provider=provider)
 
 
-class _Reader:
-    """Reads messages and tools, and labels continuation data with the provider and model."""
-
-    def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
-        self._model = model
-
-    def _kept(self, data: Json) -> Continuation | None:
-        return Continuation(self._provider, self._model, data) if data else None
+class _Reader(HistoryReader):
+    """Reads messages and tools."""
 
     def _kept_beyond(self, block: Json, *handled: str) -> Continuation | None:
-        return self._kept(beyond(block, *handled))
+        return self.kept(beyond(block, *handled))
 
     # -- messages
 
@@ -105,9 +98,7 @@ class _Reader:
     def _with_fields(self, messages: list[Message], fields: Json) -> list[Message]:
         """The messages of a turn, whose other fields (Claude Code's `output_config`, say) the first part keeps."""
         first, *parts = messages[0].parts
-        data = {} if first.continuation is None else first.continuation.data
-        first = replace(first, continuation=self._kept({**data, "turn": fields}))
-        return [replace(messages[0], parts=(first, *parts)), *messages[1:]]
+        return [replace(messages[0], parts=(self.kept_on(first, {"turn": fields}), *parts)), *messages[1:]]
 
     def _user(self, blocks: list[tuple[Json, str]]) -> list[Message]:
         """Tool results and other content as separate messages, in their order."""
@@ -174,7 +165,7 @@ class _Reader:
 
     def _carrier(self, block: Json) -> Text | FileRef:
         """A part that carries a whole block."""
-        continuation = self._kept({"block": block})
+        continuation = self.kept({"block": block})
         source = block.get("source")
         file_id = block.get("file_id") or (source.get("file_id") if isinstance(source, dict) else None)
         if isinstance(file_id, str):
@@ -197,7 +188,7 @@ class _Reader:
             if index is not None:
                 parts[index] = self._answered(parts[index], block)
                 if index != len(parts) - 1:
-                    parts.append(Thinking("", continuation=self._kept({"resultOf": block["tool_use_id"]})))
+                    parts.append(Thinking("", continuation=self.kept({"resultOf": block["tool_use_id"]})))
                 continue
             part = self._part(kind, block, path)
             if isinstance(part, ToolCall) and part.executed_by == "provider":
@@ -213,11 +204,11 @@ class _Reader:
                 text = text_at(block.get("thinking"), f"{path}.thinking")
                 return Thinking(text, continuation=self._kept_beyond(block, "type", "thinking"))
             case "redacted_thinking":
-                return Thinking("", continuation=self._kept(block))
+                return Thinking("", continuation=self.kept(block))
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 return self._call(kind, block, path)
             case _:
-                return Thinking("", continuation=self._kept({"block": block}))
+                return Thinking("", continuation=self.kept({"block": block}))
 
     def _call(self, kind: str, block: Json, path: str) -> ToolCall:
         arguments = object_at(block.get("input"), f"{path}.input")
@@ -234,20 +225,17 @@ class _Reader:
 
     def _answered(self, call: Part, block: Json) -> ToolCall:
         assert isinstance(call, ToolCall)
-        data = {} if call.continuation is None else call.continuation.data
         content, is_error = readable_result(block)
-        return replace(
-            call,
-            result=ToolResult(call.tool_call_id, content, is_error=is_error),
-            continuation=self._kept({**data, "result": block}),
-        )
+        result = ToolResult(call.tool_call_id, content, is_error=is_error)
+        answered: ToolCall = self.kept_on(replace(call, result=result), {"result": block})
+        return answered
 
     # -- tools
 
     def tool(self, tool: Json, path: str) -> ToolSpec:
         if tool.get("type") not in (None, "custom"):
             name = text_of(tool, "name") or text_of(tool, "mcp_server_name") or text_of(tool, "type")
-            return ToolSpec(name, {}, native=self._kept(tool))
+            return ToolSpec(name, {}, native=self.kept(tool))
         strict = tool["strict"] if isinstance(tool.get("strict"), bool) else None
         return read_spec(tool, NAME, path, tool.get("input_schema"), "input_schema", "strict", strict=strict)
 

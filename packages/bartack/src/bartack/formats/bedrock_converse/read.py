@@ -16,7 +16,16 @@ from bartack.formats.bedrock_converse.blocks import ConverseBlockWriter, read_me
 from bartack.formats.bedrock_converse.capabilities import read_thinking
 from bartack.formats.bedrock_converse.decode import SERVER_TOOL, ConverseContinuation
 from bartack.formats.bedrock_converse.encode import INFERENCE
-from bartack.formats.body_values import beyond, items_at, number_at, object_at, objects_at, text_at
+from bartack.formats.body_values import (
+    HistoryReader,
+    beyond,
+    items_at,
+    message_at,
+    number_at,
+    object_at,
+    objects_at,
+    text_at,
+)
 from bartack.formats.losses import Losses
 from bartack.formats.output_schemas import claude_schema
 from bartack.formats.settings import labelled, take_settings
@@ -26,7 +35,6 @@ from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message
 from bartack.nouns.parts import (
     ContentPart,
-    Continuation,
     FileRef,
     Part,
     Text,
@@ -90,16 +98,8 @@ def _output_schema(body: Json, model: str) -> Json | None:
     return schema
 
 
-class _Reader:
-    """Reads messages and tools, and labels continuation data with the provider and model."""
-
-    def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
-        self._model = model
-
-    def _with_data(self, part: Any, data: Json) -> Any:
-        carried = {} if part.continuation is None else part.continuation.data
-        return replace(part, continuation=Continuation(self._provider, self._model, {**carried, **data}))
+class _Reader(HistoryReader):
+    """Reads messages and tools."""
 
     def messages(self, message: Json, path: str) -> list[Message]:
         role = text_at(message.get("role"), f"{path}.role")
@@ -107,21 +107,18 @@ class _Reader:
             raise PartValidationError(f"unknown role {role!r}; expected user, assistant or system", path=f"{path}.role")
         parts = self.parts(message.get("content"), f"{path}.content", role)
         if role == "system" and parts:
-            parts[0] = self._with_data(parts[0], {"role": "system"})
-        try:
-            if role != "user":
-                return [Message(role, tuple(parts))]  # type: ignore[arg-type]  # one of the two others
-            grouped = groupby(parts, lambda part: isinstance(part, ToolResult))
-            return [Message("tool" if are_results else "user", tuple(group)) for are_results, group in grouped]
-        except PartValidationError as error:
-            raise error.under(path[1:]) from None
+            parts[0] = self.kept_on(parts[0], {"role": "system"})
+        if role != "user":
+            return [message_at(role, parts, path)]  # type: ignore[arg-type]  # one of the two others
+        grouped = groupby(parts, lambda part: isinstance(part, ToolResult))
+        return [message_at("tool" if are_results else "user", group, path) for are_results, group in grouped]
 
     def parts(self, content: Any, path: str, role: str) -> list[Part]:
         parts: list[Part] = []
         for value, where in items_at(content, path):
             block = _block_at(value, where)
             if "cachePoint" in block and parts:
-                parts[-1] = self._with_data(parts[-1], block)
+                parts[-1] = self.kept_on(parts[-1], block)
             elif "toolResult" in block and role == "assistant":
                 self._add_provider_result(block["toolResult"], parts, where)
             else:
@@ -130,13 +127,13 @@ class _Reader:
 
     def _exact(self, part: Any, block: Json) -> Any:
         """The part, and the block beside it unless the encoder would write the part as that block."""
-        losses = Losses(self._provider)
+        losses = Losses(self.provider)
         losses.expect(ConverseContinuation)
-        blocks = ConverseBlockWriter(self._model, losses).blocks(part, "")
+        blocks = ConverseBlockWriter(self.model_id, losses).blocks(part, "")
         expected = block
         if "toolResult" in block and block["toolResult"].get("status") == "success":  # the default
             expected = {"toolResult": beyond(block["toolResult"], "status")}
-        return part if blocks == [expected] else self._with_data(part, {"block": block})
+        return part if blocks == [expected] else self.kept_on(part, {"block": block})
 
     def _part(self, block: Json, path: str, role: str) -> Part:
         [(kind, value)] = block.items()
@@ -156,7 +153,7 @@ class _Reader:
             case "citationsContent":
                 pieces = items_at(content.get("content") or [], f"{where}.content")
                 texts = [str(object_at(piece, where).get("text", "")) for piece, _ in pieces]
-                cited: Part = self._with_data(Text("".join(texts)), {"citations": content.get("citations") or []})
+                cited: Part = self.kept_on(Text("".join(texts)), {"citations": content.get("citations") or []})
                 return cited
             case "guardContent" if isinstance(content.get("text"), dict):
                 return Text(text_at(content["text"].get("text"), f"{where}.text.text"))
@@ -169,7 +166,7 @@ class _Reader:
         if isinstance(reasoning, dict):
             text = text_at(reasoning.get("text"), f"{path}.text")
             data = {"reasoningText": beyond(reasoning, "text")}
-        part: Thinking = self._with_data(Thinking(text), data)
+        part: Thinking = self.kept_on(Thinking(text), data)
         return part
 
     def _call(self, content: Json, path: str) -> ToolCall:
@@ -180,7 +177,7 @@ class _Reader:
             object_at(content.get("input"), f"{path}.input"),
             executed_by="provider" if is_provider_call else "client",
         )
-        return self._with_data(call, {"type": SERVER_TOOL}) if is_provider_call else call
+        return self.kept_on(call, {"type": SERVER_TOOL}) if is_provider_call else call
 
     def _result(self, content: Json, path: str) -> ToolResult:
         call_id = text_at(content.get("toolUseId"), f"{path}.toolUseId")
@@ -195,7 +192,7 @@ class _Reader:
                 content: ToolContent = value
                 return content
         pieces = [
-            self._with_data(Text(json_text(block["json"])), {"block": block})
+            self.kept_on(Text(json_text(block["json"])), {"block": block})
             if "json" in block
             else self._exact(self._part(block, f"{path}.content[{index}]", "user"), block)
             for index, block in enumerate(blocks)
@@ -208,9 +205,9 @@ class _Reader:
         call_key = (result.tool_call_id, "provider")
         for index, part in enumerate(parts):
             if isinstance(part, ToolCall) and (part.tool_call_id, part.executed_by) == call_key:
-                parts[index] = replace(self._with_data(part, {"toolResult": value}), result=result)
+                parts[index] = replace(self.kept_on(part, {"toolResult": value}), result=result)
                 return
-        parts.append(self._with_data(Thinking(""), {"block": {"toolResult": value}}))
+        parts.append(self.kept_on(Thinking(""), {"block": {"toolResult": value}}))
 
     # -- tools
 
@@ -230,7 +227,7 @@ class _Reader:
         [(kind, value)] = _block_at(entry, path).items()
         if kind != "toolSpec":
             name = value.get("name", kind) if isinstance(value, dict) else kind
-            return ToolSpec(text_at(name, path), {}, native=Continuation(self._provider, self._model, entry))
+            return ToolSpec(text_at(name, path), {}, native=self.kept(entry))
         spec = dict(object_at(value, f"{path}.toolSpec"))
         schema = object_at(spec.pop("inputSchema", None), f"{path}.toolSpec.inputSchema")
         return ToolSpec(

@@ -8,16 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import beyond, bytes_at, object_at, text_at
+from bartack.formats.body_values import HistoryReader, beyond, bytes_at, fields_at, object_at, text_at
 from bartack.formats.gemini import URL_SAFE, media_tool
 from bartack.formats.gemini_generate.decode import CALL_FIELDS, CALL_RESULTS, is_failure, readable_result
-from bartack.formats.gemini_generate.settings import NAME, entries_at, fields_at, read_choice, read_settings, read_tools
+from bartack.formats.gemini_generate.settings import NAME, entries_at, read_choice, read_settings, read_tools
 from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import json_text
 from bartack.nouns.messages import Message, Role
-from bartack.nouns.parts import Continuation, FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
+from bartack.nouns.parts import FileRef, Image, Part, Text, Thinking, ToolCall, ToolContent, ToolResult
 from bartack.nouns.requests import ModelRequest
 from bartack.nouns.wire import camel
 
@@ -69,13 +69,12 @@ def _camel_keys(value: Any) -> Any:
     return {camel(key): item if camel(key) in _FREE else _camel_keys(item) for key, item in value.items()}
 
 
-class _History:
+class _History(HistoryReader):
     """The messages read so far."""
 
     def __init__(self, provider: str, model_id: str) -> None:
+        super().__init__(provider, model_id)
         self.messages: list[Message] = []
-        self._provider = provider
-        self._model_id = model_id
         self._used_ids: set[str] = set()
         self._made_ids = 0
         self._unanswered: list[tuple[str, str, str | None]] = []  # calls: our id, name, Gemini's id
@@ -105,9 +104,6 @@ class _History:
         if parts:
             self.messages.append(Message(role, tuple(parts)))
             parts.clear()
-
-    def _continuation(self, data: Json) -> Continuation | None:
-        return Continuation(self._provider, self._model_id, data) if data else None
 
     def _new_id(self, reported: Any = None) -> str:
         """The given id, or a new one if there is none or it is already used."""
@@ -139,9 +135,9 @@ class _History:
                 continue
             self._add("tool", results)
             if kind == "text":
-                content.append(Text(value, continuation=self._continuation(fields)))
+                content.append(Text(value, continuation=self.kept(fields)))
             elif kind == _UNKNOWN:
-                content.append(Text("", continuation=self._continuation({"part": part})))
+                content.append(Text("", continuation=self.kept({"part": part})))
             elif kind in _MEDIA:
                 content.append(self._read_media(f"{path}.{kind}", kind, value, fields))
             else:
@@ -151,7 +147,7 @@ class _History:
 
     def _read_media(self, path: str, kind: str, value: Json, fields: Json) -> Image | FileRef:
         extra = beyond(value, "mimeType", "data", "fileUri")
-        continuation = self._continuation({**({kind: extra} if extra else {}), **fields})
+        continuation = self.kept({**({kind: extra} if extra else {}), **fields})
         mime_type = value.get("mimeType")
         if kind == "inlineData":
             text = text_at(value.get("data"), f"{path}.data").translate(URL_SAFE)
@@ -181,7 +177,7 @@ class _History:
             content = (Text(content), *media)
         elif media:
             data["parts"] = value["parts"]  # a result cannot hold both an object and media
-        return ToolResult(call_id, content, is_error=is_error, continuation=self._continuation(data))
+        return ToolResult(call_id, content, is_error=is_error, continuation=self.kept(data))
 
     def _with_media(self, result: ToolResult, media: Image | FileRef) -> ToolResult:
         """The result with media. It cannot hold an object as well, which is text, and in its exact form beside it."""
@@ -190,10 +186,10 @@ class _History:
             return replace(result, content=(*content, media))
         if isinstance(content, str):
             return replace(result, content=(Text(content), media) if content else (media,))
-        data = {} if result.continuation is None else result.continuation.data
-        exact = {"response": {"error": content} if result.is_error else content}
         texts = (Text(json_text(content)),) if content else ()
-        return replace(result, content=(*texts, media), continuation=self._continuation({**data, **exact}))
+        exact = {"error": content} if result.is_error else content
+        with_media: ToolResult = self.kept_on(replace(result, content=(*texts, media)), {"response": exact})
+        return with_media
 
     def _read_inside(self, path: str, parts: Any) -> list[Image | FileRef]:
         media = []
@@ -212,9 +208,9 @@ class _History:
             kind, value, fields = _open_part(path, part)
             if kind == "text":
                 make = Thinking if fields.get("thought") is True else Text
-                answer.append(make(value, continuation=self._continuation(fields)))
+                answer.append(make(value, continuation=self.kept(fields)))
             elif kind == _UNKNOWN:
-                answer.append(Text("", continuation=self._continuation({"part": part})))
+                answer.append(Text("", continuation=self.kept({"part": part})))
             elif kind == "functionCall":
                 answer.append(self._read_call(f"{path}.{kind}", value, fields))
             elif kind in _MEDIA:
@@ -235,7 +231,7 @@ class _History:
         inner = beyond(value, *CALL_FIELDS)
         data = {**({} if given_id is None else {"id": given_id}), **fields}
         data |= {"functionCall": inner} if inner else {}
-        return ToolCall(call_id, name, arguments, continuation=self._continuation(data))
+        return ToolCall(call_id, name, arguments, continuation=self.kept(data))
 
     def _read_generated(self, path: str, kind: str, value: Json, fields: Json) -> ToolCall:
         call_id = self._new_id()
@@ -246,7 +242,7 @@ class _History:
             {},
             executed_by="provider",
             result=ToolResult(call_id, (self._read_media(path, kind, value, {}),)),
-            continuation=self._continuation({"part": data}),
+            continuation=self.kept({"part": data}),
         )
 
     def _read_provider_call(self, path: str, kind: str, value: Json, part: Json) -> ToolCall:
@@ -255,7 +251,7 @@ class _History:
         else:
             name = str(value.get("toolType", ""))
             arguments = object_at(value.get("args") or {}, f"{path}.args")
-        data = self._continuation({"part": part})
+        data = self.kept({"part": part})
         return ToolCall(self._new_id(value.get("id")), name, arguments, executed_by="provider", continuation=data)
 
     def _read_provider_result(self, kind: str, value: Json, part: Json, answer: list[Part]) -> None:
@@ -268,10 +264,8 @@ class _History:
             name = str(value.get("toolType") or "code_execution")
             call = ToolCall(self._new_id(value.get("id")), name, {}, executed_by="provider")
             answer.append(call)
-        data = {} if call.continuation is None else call.continuation.data
         result = ToolResult(call.tool_call_id, readable_result(value), is_error=is_failure(kind, value))
-        continuation = self._continuation({**data, "resultPart": part})
-        answer[answer.index(call)] = replace(call, result=result, continuation=continuation)
+        answer[answer.index(call)] = self.kept_on(replace(call, result=result), {"resultPart": part})
 
 
 def _open_part(path: str, part: Json) -> tuple[str, Any, Json]:

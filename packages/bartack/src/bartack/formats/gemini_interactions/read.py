@@ -11,8 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from bartack.formats.body_values import (
+    HistoryReader,
     beyond,
     bytes_at,
+    fields_at,
     object_at,
     object_of,
     objects_at,
@@ -41,7 +43,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
 
     Raises `PartValidationError` if it is not a body of this format.
     """
-    remaining = {key: value for key, value in object_at(body, "$").items() if value is not None and key != "stream"}
+    remaining = beyond(fields_at(body, "$"), "stream")
     model_id = text_at(remaining.pop("model", None) or model_id or remaining.get("agent"), "$.model")
     history = _History(provider, model_id)
     if "system_instruction" in remaining:
@@ -102,13 +104,12 @@ def _thinking(config: Json, model_id: str) -> Json:
     return {"thinking": thinking if is_same else with_exact(thinking, NAME, exact)}
 
 
-class _History:
+class _History(HistoryReader):
     """The turns read so far, each a role with its parts."""
 
     def __init__(self, provider: str, model_id: str) -> None:
+        super().__init__(provider, model_id)
         self.turns: list[tuple[Role, list[Part]]] = []
-        self._provider = provider
-        self._model_id = model_id
         self._made_ids = count(1)
         self._used_ids: set[str] = set()
         self._calls: dict[str, str] = {}  # Gemini's id of a call -> ours
@@ -133,9 +134,6 @@ class _History:
             self.turns.append((role, []))
             self._running.clear()
         self.turns[-1][1].extend(parts)
-
-    def _continuation(self, data: Json) -> Continuation | None:
-        return Continuation(self._provider, self._model_id, data) if data else None
 
     def _new_id(self, reported: str = "") -> str:
         """The given id, or a new one if there is none or it is already used."""
@@ -167,7 +165,7 @@ class _History:
     # -- contents
 
     def _content(self, item: Json, path: str) -> Text | Image | FileRef:
-        continuation = self._continuation(beyond(item, "type", "text", "mime_type", "data", "uri"))
+        continuation = self.kept(beyond(item, "type", "text", "mime_type", "data", "uri"))
         kind = text_at(item.get("type"), f"{path}.type")
         if kind == "text":
             return Text(text_at(item.get("text"), f"{path}.text"), continuation=continuation)
@@ -195,7 +193,7 @@ class _History:
             {},
             executed_by="provider",
             result=ToolResult(call_id, (part,)),
-            continuation=self._continuation({"content": beyond(item, "data")}),
+            continuation=self.kept({"content": beyond(item, "data")}),
         )
 
     def _thought(self, step: Json, path: str) -> Thinking:
@@ -203,7 +201,7 @@ class _History:
         texts = [text_at(item.get("text"), f"{where}.text") for item, where in summary if item.get("type") == "text"]
         is_plain = [item for item, _ in summary] in ([], [{"type": "text", "text": "".join(texts)}])
         data = {key: value for key, value in step.items() if key != "summary" or not is_plain}
-        return Thinking("".join(texts), continuation=self._continuation(data))
+        return Thinking("".join(texts), continuation=self.kept(data))
 
     # -- calls
 
@@ -217,7 +215,7 @@ class _History:
             call_id,
             text_at(step.get("name"), f"{path}.name"),
             object_at(step.get("arguments") or {}, f"{path}.arguments"),
-            continuation=self._continuation(data),
+            continuation=self.kept(data),
         )
 
     def _result(self, step: Json, path: str) -> ToolResult:
@@ -236,7 +234,7 @@ class _History:
             self._calls.get(reported_id, reported_id),
             content,
             is_error=step.get("is_error") is True,
-            continuation=self._continuation(data),
+            continuation=self.kept(data),
         )
 
     def _read_provider_call(self, step: Json, name: str, path: str) -> None:
@@ -246,7 +244,7 @@ class _History:
             text_of(step, "name") or name,
             object_at(step.get("arguments") or {}, f"{path}.arguments"),
             executed_by="provider",
-            continuation=self._continuation({"step": step}),
+            continuation=self.kept({"step": step}),
         )
         self.add("assistant", call)
         self._running[reported_id] = len(self.turns[-1][1]) - 1
@@ -262,13 +260,9 @@ class _History:
         parts = self.turns[-1][1]
         call = parts[place]
         assert isinstance(call, ToolCall)
-        data = {} if call.continuation is None else call.continuation.data
         is_error = step.get("is_error") is True
-        parts[place] = replace(
-            call,
-            result=ToolResult(call.tool_call_id, result_content(step.get("result")), is_error=is_error),
-            continuation=self._continuation({**data, "resultStep": step}),
-        )
+        result = ToolResult(call.tool_call_id, result_content(step.get("result")), is_error=is_error)
+        parts[place] = self.kept_on(replace(call, result=result), {"resultStep": step})
 
 
 def _items(step: Json, key: str, path: str) -> Iterator[tuple[Json, str]]:

@@ -70,7 +70,7 @@ class _Messages:
                 case "system":
                     self._add_system(message, where)
                 case "user":
-                    self._add_user(message, where)
+                    self._append("user", self._content(message, where), self._others(message))
                 case "assistant":
                     self._add_assistant(message, where)
                 case "tool":
@@ -93,9 +93,6 @@ class _Messages:
         if not is_accepted:
             self._losses.add(where, "system role", "the provider accepts it only at the start; sent as user text")
         self._append(role, self._content(message, where), self._others(message))
-
-    def _add_user(self, message: Message, where: str) -> None:
-        self._append("user", self._content(message, where), self._others(message))
 
     def _append(self, role: str, content: str | list[Json], extra: Json) -> None:
         """Append a message. Where roles must alternate, consecutive user messages become one."""

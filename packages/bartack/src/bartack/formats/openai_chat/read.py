@@ -8,10 +8,10 @@ one made from its position. Null is the same as a missing field.
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from msgspec.structs import replace
-
 from bartack.formats.body_values import (
+    HistoryReader,
     beyond,
+    fields_at,
     list_at,
     number_at,
     object_at,
@@ -42,7 +42,7 @@ _THINKING = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "th
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes. Raises `PartValidationError` with the path for a body of another format."""
-    body = {key: value for key, value in object_at(body, "$").items() if value is not None}
+    body = fields_at(body, "$")
     model = text_at(body.pop("model", model_id or None), "$.model")
     reader = _Reader(provider, model)
     wires = objects_at(body.pop("messages", None), "$.messages")
@@ -55,16 +55,17 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
 # -- messages
 
 
-class _Reader:
-    def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
-        self._model = model
+class _Reader(HistoryReader):
+    """Reads messages in order."""
+
+    def __init__(self, provider: str, model_id: str) -> None:
+        super().__init__(provider, model_id)
         self._unanswered: list[str] = []  # calls without a result so far
         self._path = "$"
 
     def message(self, wire: Json, path: str, index: int) -> Message:
         self._path = path
-        wire = {key: value for key, value in wire.items() if value is not None}
+        wire = fields_at(wire, path)
         role = text_at(wire.pop("role", None), f"{self._path}.role")
         match role:
             case "system" | "developer":
@@ -79,18 +80,13 @@ class _Reader:
                 return Message("tool", (self._result(wire, role),))
         raise PartValidationError(f"unknown role {role!r}", path=f"{self._path}.role")
 
-    def _kept(self, data: Json) -> Continuation | None:
-        return Continuation(self._provider, self._model, data) if data else None
-
     def _with_others(self, parts: Sequence[Part], extra: Json) -> tuple[Part, ...]:
         """The parts, with the unknown fields of the message as continuation data of the first."""
         if not extra:
             return tuple(parts)
         if not parts:
-            return (Text("", continuation=self._kept({"message": extra})),)
-        first = parts[0]
-        data = {} if first.continuation is None else first.continuation.data
-        return (replace(first, continuation=self._kept({**data, "message": extra})), *parts[1:])
+            return (Text("", continuation=self.kept({"message": extra})),)
+        return (self.kept_on(parts[0], {"message": extra}), *parts[1:])
 
     def _content(self, content: Any, role: Role) -> list[Part]:
         if isinstance(content, str):
@@ -100,10 +96,10 @@ class _Reader:
 
     def _piece(self, piece: Json, role: Role) -> Part:
         is_thinking = piece.get("type") == "thinking"
-        part = self._thinking(piece) if is_thinking else decode_content(piece, self._provider, self._model)
+        part = self._thinking(piece) if is_thinking else decode_content(piece, self.provider, self.model_id)
         if isinstance(part, ROLE_PARTS[role]):
             return part
-        return Text("", continuation=self._kept({"content": piece}))
+        return Text("", continuation=self.kept({"content": piece}))
 
     def _thinking(self, piece: Json) -> Thinking:
         inner = piece.get("thinking")
@@ -113,7 +109,7 @@ class _Reader:
         if inner != [{"type": "text", "text": text}]:
             data["thinking"] = inner
         extra = beyond(piece, "type", "thinking")
-        return Thinking(text, continuation=self._kept({**data, **({"chunk": extra} if extra else {})}))
+        return Thinking(text, continuation=self.kept({**data, **({"chunk": extra} if extra else {})}))
 
     def _answer(self, wire: Json, index: int) -> Iterator[Part]:
         details = wire.pop("reasoning_details", None)
@@ -122,16 +118,16 @@ class _Reader:
             details = list_at(details, f"{self._path}.reasoning_details")
             texts = [detail.get("text") or detail.get("summary") for detail in details if isinstance(detail, dict)]
             text = "".join(text for text in texts if isinstance(text, str))
-            yield Thinking(text, continuation=self._kept({"reasoning_details": details}))
+            yield Thinking(text, continuation=self.kept({"reasoning_details": details}))
         for name, text in thought.items():
             where = f"{self._path}.{name}"
-            yield Thinking(text_at(text, where), continuation=self._kept({"field": name}))
+            yield Thinking(text_at(text, where), continuation=self.kept({"field": name}))
         for part in self._content(wire.pop("content", None), "assistant"):
             if part != Text(""):
                 yield part
         if "refusal" in wire:
             refusal = text_at(wire.pop("refusal"), f"{self._path}.refusal")
-            yield Text(refusal, continuation=self._kept({"field": "refusal"}))
+            yield Text(refusal, continuation=self.kept({"field": "refusal"}))
         yield from self._calls(wire, index)
 
     def _calls(self, wire: Json, index: int) -> Iterator[ToolCall]:
@@ -157,7 +153,7 @@ class _Reader:
                 call_id,
                 text_at(custom.get("name"), f"{path}.custom.name"),
                 {"input": text_at(custom.get("input"), f"{path}.custom.input")},
-                continuation=self._kept({"type": "custom", **data, **({"call": call} if call else {})}),
+                continuation=self.kept({"type": "custom", **data, **({"call": call} if call else {})}),
             )
         data = {**data, **({"call": call} if call else {})}
         return self._function(object_at(function, f"{path}.function"), call_id, data, f"{path}.function")
@@ -170,7 +166,7 @@ class _Reader:
             text_at(function.get("name"), f"{path}.name"),
             arguments,
             raw_args_text=raw,
-            continuation=self._kept(data),
+            continuation=self.kept(data),
         )
 
     def _result(self, wire: Json, role: str) -> ToolResult:
@@ -189,7 +185,7 @@ class _Reader:
         return ToolResult(
             text_at(call_id, f"{self._path}.tool_call_id"),
             content if isinstance(content, str) else tuple(parts),
-            continuation=self._kept({"message": wire} if wire else {}),
+            continuation=self.kept({"message": wire} if wire else {}),
         )
 
 
@@ -233,6 +229,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
         body["stream_options"] = options
     limits = [_take_number(body, name) for name in ("max_completion_tokens", "max_tokens")]
     seed = capabilities_of(provider).seed
+    parallel = body.pop("parallel_tool_calls") if isinstance(body.get("parallel_tool_calls"), bool) else None
     return ModelConfig(
         model,
         temperature=_take_number(body, "temperature"),
@@ -241,7 +238,7 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
         stop_sequences=_take_stop(body),
         seed=None if seed is None else _take_number(body, seed),
         tool_choice=_take_tool_choice(body),
-        parallel_tool_calls=_take_flag(body, "parallel_tool_calls"),
+        parallel_tool_calls=parallel,
         thinking=_take_thinking(body, provider),
         output_schema=_take_schema(body, provider),
         extra=labelled(NAME, body),
@@ -251,10 +248,6 @@ def _read_config(body: Json, model: str, provider: str) -> ModelConfig:
 def _take_number(body: Json, name: str) -> Any:
     value = body.pop(name, None)
     return None if value is None else number_at(value, f"$.{name}")
-
-
-def _take_flag(body: Json, name: str) -> bool | None:
-    return body.pop(name) if isinstance(body.get(name), bool) else None
 
 
 def _take_stop(body: Json) -> tuple[str, ...] | None:

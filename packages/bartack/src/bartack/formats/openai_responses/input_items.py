@@ -166,7 +166,8 @@ class InputItems:
             else:
                 self._losses.add(path, part.kind, "a system message holds text only")
         if entries:
-            self._append(where, {"role": role, **fields, "content": _plain_if_possible(entries)})
+            is_plain = len(entries) == 1 and entries[0].keys() == {"type", "text"}
+            self._append(where, {"role": role, **fields, "content": entries[0]["text"] if is_plain else entries})
 
     def _entry(self, part: ContentPart, own: Item, where: str) -> list[Item]:
         """One entry of a content list, or none. `own` has the fields that the part does not represent."""
@@ -296,7 +297,8 @@ class _Answer:
         place = self._place_of(kind, fields.get("id"), again, bool(data.get("nth")))
         if place is None:
             place = len(self.items)
-            self.append({"type": kind, **({"summary": []} if kind == "reasoning" else _empty_message())}, where)
+            empty: Item = {"summary": []} if kind == "reasoning" else {"role": "assistant", "content": []}
+            self.append({"type": kind, **empty}, where)
             self._again[place] = again
             if again:
                 self.repeated.append(self.items[place])
@@ -378,16 +380,6 @@ def _object(data: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _empty_message() -> Item:
-    return {"role": "assistant", "content": []}
-
-
-def _plain_if_possible(entries: list[Item]) -> str | list[Item]:
-    if len(entries) == 1 and entries[0].keys() == {"type", "text"}:
-        return str(entries[0]["text"])
-    return entries
-
-
 def _media(part: Image | FileRef) -> Item | None:
     """The entry for an image or a document; None if the API does not accept it."""
     kind = media_type(part)
@@ -396,17 +388,14 @@ def _media(part: Image | FileRef) -> Item | None:
     if isinstance(part, Image) or kind.startswith("image/"):
         if part.data is not None and kind not in _IMAGE_TYPES:
             return None
-        return {"type": "input_image", "image_url": _address(part, kind), "detail": _detail(part)}
+        detail = part.detail if isinstance(part, Image) else None
+        return {"type": "input_image", "image_url": _address(part, kind), "detail": detail or "auto"}
     if part.data is None:
         return None if kind.startswith(("audio/", "video/")) else {"type": "input_file", "file_url": part.url}
     if kind not in _DOCUMENT_TYPES and not kind.startswith("text/"):
         return None
     name = part.path.replace("\\", "/").rpartition("/")[2] or "file"
     return {"type": "input_file", "filename": name, "file_data": _address(part, kind)}
-
-
-def _detail(part: Image | FileRef) -> str:
-    return (part.detail if isinstance(part, Image) else None) or "auto"
 
 
 def _address(part: Image | FileRef, kind: str) -> str | None:

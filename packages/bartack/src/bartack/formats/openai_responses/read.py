@@ -13,7 +13,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import beyond, list_at, object_at, objects_at, parsed_object, text_at
+from bartack.formats.body_values import (
+    HistoryReader,
+    beyond,
+    fields_at,
+    list_at,
+    object_at,
+    objects_at,
+    parsed_object,
+    text_at,
+)
 from bartack.formats.media import exact_data
 from bartack.formats.openai import custom_spec, function_name
 from bartack.formats.openai_responses.items import (
@@ -36,7 +45,6 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.messages import Message, Meta
 from bartack.nouns.parts import (
     ContentPart,
-    Continuation,
     FileRef,
     Image,
     Text,
@@ -104,7 +112,7 @@ def _config(model: str, settings: dict[str, Any], tools: tuple[ToolSpec, ...]) -
         tool_choice=choice,
         thinking=_thinking(settings),
         output_schema=_output_schema(settings),
-        extra=labelled(NAME, {key: value for key, value in settings.items() if value is not None}),
+        extra=labelled(NAME, fields_at(settings, "$")),
     )
 
 
@@ -192,13 +200,12 @@ def _tool(tool: Item, reader: "_History", path: str) -> ToolSpec:
 # -- the history
 
 
-class _History:
+class _History(HistoryReader):
     """Collects messages from items."""
 
-    def __init__(self, provider: str, model: str, tools: Any, *, refers: bool) -> None:
+    def __init__(self, provider: str, model_id: str, tools: Any, *, refers: bool) -> None:
+        super().__init__(provider, model_id)
         self.messages: list[Message] = []
-        self._provider = provider
-        self._model = model
         self._tools = tools
         self._refers = refers  # whether items may belong to others that are stored at the provider
         self.answered_ids: set[str] = set()
@@ -207,9 +214,6 @@ class _History:
         self._item_ids: Counter[Any] = Counter()  # how often each id appears on messages and reasoning of the answer
         self._bad_args: dict[str, str] = {}
         self._results: list[ToolResult] = []
-
-    def kept(self, data: dict[str, Any]) -> Continuation:
-        return Continuation(self._provider, self._model, data)
 
     def finished(self) -> tuple[Message, ...]:
         """All messages."""
@@ -269,11 +273,7 @@ class _History:
         else:
             parts = self._entries(content, f"{path}.content", text_only=role != "user")
         if fields and parts:
-            continuation = parts[0].continuation
-            parts[0] = replace(
-                parts[0],
-                continuation=self.kept({**(continuation.data if continuation else {}), "item": fields}),
-            )
+            parts[0] = self.kept_on(parts[0], {"item": fields})
         return Message("user" if role == "user" else "system", tuple(parts))
 
     def _entries(self, content: Any, path: str, *, text_only: bool = False) -> list[ContentPart]:
@@ -289,7 +289,7 @@ class _History:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 own = {key: value for key, value in entry.items() if (key, value) != ("type", "input_text")}
                 del own["text"]
-                return Text(text, continuation=self.kept({"part": own}) if own else None)
+                return Text(text, continuation=self.kept({"part": own} if own else {}))
             case {"type": "input_image", "image_url": str(url)}:
                 return self._image(url, entry)
             case {"type": "input_file", "file_data": str(url), "filename": str(name)} if exact_data(url):
@@ -378,8 +378,7 @@ class _History:
             if isinstance(part, ToolCall) and _is_outcome(item, part):
                 outcome, failed = outcome_of(item)
                 result = None if outcome is None else ToolResult(part.tool_call_id, outcome, is_error=failed)
-                with_output = self.kept({**(part.continuation.data if part.continuation else {}), "output": item})
-                self._answer[place] = replace(part, result=result, continuation=with_output)
+                self._answer[place] = self.kept_on(replace(part, result=result), {"output": item})
                 return
         if item.get("call_id") is None and item.get("id"):
             self._add_opaque(item)

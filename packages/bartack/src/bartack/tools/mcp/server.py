@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -284,13 +284,8 @@ class McpServer:
 
         config, tools = self.config, list["types.Tool"]()
         if connection.client.server_capabilities.tools is not None:
-            cursor: str | None = None
-            for _ in range(_MAX_PAGES):
-                page = await self._request(connection, connection.client.list_tools(cursor=cursor))
-                tools += page.tools
-                cursor = page.next_cursor
-                if cursor is None or len(tools) > MAX_TOOLS:
-                    break
+            request = partial(self._request, connection)
+            tools = await _all_pages(request, connection.client.list_tools, "tools", most=MAX_TOOLS)
         return offered_tools(
             tools[:MAX_TOOLS],
             self._call,
@@ -393,9 +388,7 @@ class McpServer:
                 call = connection.client.call_tool(tool, arguments, progress_callback=on_progress)
                 return await self._request(connection, call)
         except TimeoutError:
-            self._is_suspect = True
-            text = f"MCP server {self.name!r} did not answer within {self._timeout_s:g} s."
-            raise ToolError(text, code=ErrorCode.TOOL_TIMEOUT) from None
+            raise self._timeout_error() from None
         finally:
             running.end()
             questions.running.remove(running)
@@ -422,19 +415,12 @@ class McpServer:
     async def list_resources(self) -> list[dict[str, Any]]:
         """The resources and templates of resources, as JSON; `ToolError` if the server cannot list them."""
         async with self._using() as connection:
-            client, resources = connection.client, list[dict[str, Any]]()
+            client, request = connection.client, partial(self._request_with_timeout, connection)
             if client.server_capabilities.resources is None:
-                return resources
-            pages = (("resources", client.list_resources), ("resource_templates", client.list_resource_templates))
-            for attribute, list_page in pages:
-                cursor: str | None = None
-                for _ in range(_MAX_PAGES):
-                    page = await self._request_with_timeout(connection, list_page(cursor=cursor))
-                    resources += [_plain(resource) for resource in getattr(page, attribute)]
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
-            return resources
+                return []
+            resources = await _all_pages(request, client.list_resources, "resources")
+            templates = await _all_pages(request, client.list_resource_templates, "resource_templates")
+            return [_plain(resource) for resource in (*resources, *templates)]
 
     async def read_resource(self, uri: str) -> tuple[ContentPart, ...]:
         """The contents of a resource; `ToolError` if the server cannot read it."""
@@ -448,17 +434,10 @@ class McpServer:
     async def list_prompts(self) -> list[dict[str, Any]]:
         """The prompts with their arguments, as JSON; `ToolError` if the server cannot list them."""
         async with self._using() as connection:
-            client, prompts = connection.client, list[dict[str, Any]]()
-            cursor: str | None = None
+            client, request = connection.client, partial(self._request_with_timeout, connection)
             if client.server_capabilities.prompts is None:
-                return prompts
-            for _ in range(_MAX_PAGES):
-                page = await self._request_with_timeout(connection, client.list_prompts(cursor=cursor))
-                prompts += [_plain(prompt) for prompt in page.prompts]
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
-            return prompts
+                return []
+            return [_plain(prompt) for prompt in await _all_pages(request, client.list_prompts, "prompts")]
 
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> list[Message]:
         """The messages of a prompt, to pass to a run; `ToolError` if the server cannot provide it."""
@@ -473,9 +452,13 @@ class McpServer:
             async with asyncio.timeout(self._timeout_s):
                 return await self._request(connection, request)
         except TimeoutError:
-            self._is_suspect = True
-            text = f"MCP server {self.name!r} did not answer within {self._timeout_s:g} s."
-            raise ToolError(text, code=ErrorCode.TOOL_TIMEOUT) from None
+            raise self._timeout_error() from None
+
+    def _timeout_error(self) -> ToolError:
+        """The error for a request that took too long. Before the next turn, the server has to show that it responds."""
+        self._is_suspect = True
+        text = f"MCP server {self.name!r} did not answer within {self._timeout_s:g} s."
+        return ToolError(text, code=ErrorCode.TOOL_TIMEOUT)
 
     @cached_property
     def _reading_tools(self) -> tuple[ToolDefinition, ...]:
@@ -486,6 +469,25 @@ class McpServer:
         resources = resource_tools(self, self._prefix, needs_approval) if self.config.resources else ()
         prompts = prompt_tools(self, self._prefix, needs_approval) if self.config.prompts else ()
         return (*resources, *prompts)
+
+
+async def _all_pages(
+    request: Callable[[Awaitable[Any]], Awaitable[Any]],
+    list_page: Callable[..., Awaitable[Any]],
+    attribute: str,
+    *,
+    most: float = math.inf,
+) -> list[Any]:
+    """What the pages of a list contain, as far as they are read: a server may have pages without end."""
+    items: list[Any] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await request(list_page(cursor=cursor))
+        items += getattr(page, attribute)
+        cursor = page.next_cursor
+        if cursor is None or len(items) > most:
+            break
+    return items
 
 
 def _identity(name: str, config: ServerConfig) -> str:

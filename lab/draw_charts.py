@@ -1,18 +1,16 @@
-"""Draw docs/pictures/trace.svg: the spans of a real run that is killed in the middle and resumed by another process.
+"""Draw two charts in docs/pictures: what a streamed event costs, and the spans of a run.
 
-    python -m lab.draw_trace [--appends]
-
-`tests/telemetry/story.py` makes the run, and the spans are those that arrive at a collector. The two spans that the
-killed process never ended are known from what they left behind: the session contains the ids of the run's span, and
-the append of `tool_started` names the span of the tool call as its parent. They are drawn as open bars.
+python -m lab.draw_charts benchmark          # benchmark.svg
+python -m lab.draw_charts trace [--appends]  # trace.svg
 """
 
 import asyncio
+import json
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -20,12 +18,100 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from bartack import Entry
 from bartack.nouns.entries import RunStarted, ToolStarted
 from bartack.store import open_store
+from lab.repository import ROOT
 from tests.telemetry.collector import attributes_of, collector
 from tests.telemetry.story import SESSION, run_story
 
-PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "trace.svg"
-WIDTH, LEFT, RIGHT, ROW, BAR, TOP = 860, 250, 96, 21, 13, 74
+PICTURES = ROOT / "docs" / "pictures"
 INK, PALE, RED = "#1f2328", "#57606a", "#c9372c"
+
+
+def main(words: list[str]) -> int:
+    match words:
+        case ["benchmark"]:
+            results = json.loads((ROOT / "bench" / "results" / "peers.json").read_text(encoding="utf-8"))
+            svg = benchmark_picture(results)
+        case ["trace", *options]:
+            svg = trace_picture(killed_and_resumed(with_appends="--appends" in options))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    (PICTURES / f"{words[0]}.svg").write_text(svg, encoding="utf-8")
+    return 0
+
+
+def svg_page(width: int, height: float, pieces: list[str]) -> str:
+    """A picture that is readable on light and dark pages."""
+    body = "\n".join(pieces)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" width="{width}" '
+        'font-family="system-ui, sans-serif">\n'
+        f'<rect width="{width}" height="{height:.0f}" rx="8" fill="#ffffff" stroke="#d0d7de"/>\n{body}\n</svg>\n'
+    )
+
+
+def text(
+    x: float, y: float, words: str, *, anchor: str = "start", weight: str = "normal", colour: str = INK, size: int = 12
+) -> str:
+    style = f'text-anchor="{anchor}" font-weight="{weight}" font-size="{size}" fill="{colour}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>'
+
+
+# -- the benchmark
+#
+# From bench/results/peers.json, which `make lab NAME=peers` writes. One bar for each library: CPU microseconds per
+# event of a stream of text over loopback HTTP. A library that can be used in several ways is drawn in its cheapest one.
+
+FORMATS = ("chat", "messages", "responses")
+
+
+def cheapest(streams: list[dict[str, Any]], format: str) -> dict[str, float]:
+    """The CPU microseconds per text event of each library that supports the format, fastest first."""
+    costs: dict[str, float] = {}
+    for row in streams:
+        if row["format"] == format and row["content"] == "text" and row.get("microseconds") is not None:
+            costs[row["peer"]] = min(row["microseconds"], costs.get(row["peer"], row["microseconds"]))
+    return dict(sorted(costs.items(), key=lambda item: item[1]))
+
+
+def benchmark_picture(result: dict[str, Any]) -> str:
+    """The whole picture."""
+    width, left, right, bar, gap, y = 760, 130, 130, 16, 8, 58
+    groups = {format: cheapest(result["streams"], format) for format in FORMATS}
+    longest = max(value for bars in groups.values() for value in bars.values())
+    scale = (width - left - right) / longest
+    pieces: list[str] = []
+    for format, bars in groups.items():
+        pieces.append(text(16, y + 4, f"{format} stream", weight="bold"))
+        y += 16
+        for name, value in bars.items():
+            own = bars["bartack"]
+            pieces.append(
+                text(left - 8, y + bar - 4, name, anchor="end", weight="bold" if name == "bartack" else "normal")
+            )
+            colour = "#0f8a6a" if name == "bartack" else "#9aa4b2"
+            pieces.append(
+                f'<rect x="{left}" y="{y}" width="{max(2.0, value * scale):.1f}" height="{bar}" fill="{colour}"/>'
+            )
+            label = f"{value:.1f} µs" if name == "bartack" else f"{value:.0f} µs, {value / own:.0f} times"
+            pieces.append(text(left + value * scale + 6, y + bar - 4, label))
+            y += bar + gap
+        y += 14
+    machine = result["machine"]
+    foot = f"{machine['kind']}, Python {machine['python']}, {result['date']}; make lab NAME=peers measures it again"
+    pieces.append(text(16, y + 4, foot, colour=PALE, size=11))
+    head = text(16, 26, "CPU time per streamed event, from HTTP bytes to a typed message", weight="bold", size=15)
+    return svg_page(width, y + 20, [head, *pieces])
+
+
+# -- the trace
+#
+# A real run that is killed in the middle and resumed by another process. `tests/telemetry/story.py` makes the run, and
+# the spans are those that arrive at a collector. The two spans that the killed process never ended are known from what
+# they left behind: the session contains the ids of the run's span, and the append of `tool_started` names the span of
+# the tool call as its parent. They are drawn as open bars.
+
+WIDTH, LEFT, RIGHT, ROW, BAR, TOP = 860, 250, 96, 21, 13, 74
 COLOURS = {  # first word of a name -> colour
     "invoke_agent": "#5b6cc9",
     "chat": "#0f8a6a",
@@ -53,17 +139,17 @@ class Process(NamedTuple):
     bars: list[Bar]
 
 
-def main(words: list[str]) -> int:
+def killed_and_resumed(*, with_appends: bool) -> list[Process]:
+    """The spans of the run, by process."""
     with tempfile.TemporaryDirectory() as folder, collector() as receiver:
         run_story(Path(folder), receiver)
-        entries = asyncio.run(stored(Path(folder)))
-        spans = [span for span in receiver.spans if span.name != "append" or "--appends" in words]
+        entries = asyncio.run(stored_entries(Path(folder)))
+        spans = [span for span in receiver.spans if span.name != "append" or with_appends]
         appends = [span for span in receiver.spans if span.name == "append"]
-    PICTURE.write_text(picture(processes(spans, appends, entries)), encoding="utf-8")
-    return 0
+    return processes(spans, appends, entries)
 
 
-async def stored(folder: Path) -> list[Entry]:
+async def stored_entries(folder: Path) -> list[Entry]:
     """The session of the run."""
     store = await open_store(f"sqlite:{folder / 'sessions.db'}")
     try:
@@ -114,8 +200,8 @@ def bars(spans: list[Span], begin: int, opened: set[bytes], parent: bytes = b"",
         yield from bars(spans, begin, opened, span.span_id, depth + 1)
 
 
-def picture(processes: list[Process]) -> str:
-    """The whole picture as SVG, readable on light and dark pages."""
+def trace_picture(processes: list[Process]) -> str:
+    """The whole picture."""
     longest = max(bar.end for process in processes for bar in process.bars)
     scale = (WIDTH - LEFT - RIGHT) / longest
     pieces = [text(16, 26, "A run that is killed and resumed, as its spans show it", weight="bold", size=15)]
@@ -126,14 +212,8 @@ def picture(processes: list[Process]) -> str:
             pieces += drawn(bar, y, scale)
             y += ROW
         y += 34
-    pieces.append(text(16, y - 18, "drawn by lab/draw_trace.py from the spans of a real run", colour=PALE, size=11))
-    height = y - 4
-    body = "\n".join(pieces)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" '
-        'font-family="system-ui, sans-serif">\n'
-        f'<rect width="{WIDTH}" height="{height:.0f}" rx="8" fill="#ffffff" stroke="#d0d7de"/>\n{body}\n</svg>\n'
-    )
+    pieces.append(text(16, y - 18, "drawn by lab/draw_charts.py from the spans of a real run", colour=PALE, size=11))
+    return svg_page(WIDTH, y - 4, pieces)
 
 
 def drawn(bar: Bar, y: float, scale: float) -> list[str]:
@@ -151,11 +231,6 @@ def drawn(bar: Bar, y: float, scale: float) -> list[str]:
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{BAR}" rx="2" {style}/>',
         text(x + width + 6, y + BAR - 2, label, colour=label_colour, size=11),
     ]
-
-
-def text(x: float, y: float, words: str, *, weight: str = "normal", colour: str = INK, size: int = 12) -> str:
-    style = f'font-weight="{weight}" font-size="{size}" fill="{colour}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>'
 
 
 if __name__ == "__main__":
