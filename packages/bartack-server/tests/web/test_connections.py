@@ -118,7 +118,7 @@ async def test_trailers_and_chunk_extensions_are_limited_like_headers(client: Cl
 
 
 async def test_a_large_body_is_not_mistaken_for_a_head(client: Client) -> None:
-    body = json.dumps({"text": "x" * 5_000_000}).encode()
+    body = json.dumps({"text": "x" * 500_000}).encode()
     headers = {"content-type": "application/json"}
     status, _, _ = await client.send("POST", "/api/sessions/s/runs", data=io.BytesIO(body), headers=headers)
     assert status == 202

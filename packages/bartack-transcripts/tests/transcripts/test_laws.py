@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bartack.nouns import wire
-from bartack.nouns.entries import Custom, Entry, Fact, branch, heads
+from bartack.nouns.entries import CompactionSummary, Custom, Entry, Fact, branch, heads
 from bartack.session.outline import SOURCE
 from bartack.session.title import TITLE, title_in
 from bartack.store import MemoryStore
@@ -250,18 +250,31 @@ def test_a_mutated_session_that_is_written_for_a_program_is_read_back_as_it_was(
     target: str, data: st.DataObject
 ) -> None:
     name = data.draw(st.sampled_from([*LINE_FORMATS, *STORED]), label="from")
-    files = data.draw(STORED[name]) if name in STORED else {file_of(name): data.draw(GENERATED[name])}
-    files = data.draw(damaged(files)) if name in STORED else {file_of(name): data.draw(changed(files[file_of(name)]))}
+    files: Files = {}
+    if name in STORED:
+        files = data.draw(damaged(data.draw(STORED[name])))
+    else:
+        files = {file_of(name): data.draw(changed(data.draw(GENERATED[name])))}
     writer = FORMATS[target].writer
     assert writer is not None
     for transcript in FORMATS[name].read(files)[:1]:
         entries = entries_of(transcript, NOW)
         head = data.draw(st.sampled_from(heads(entries)), label="head")
         export = exported(entries, target, writer, head=head, new_id=NEW_ID, may_keep_id=data.draw(st.booleans()))
-        expected = said(branch(entries, head))
+        # In Strands, a summary is in the state of the agent.
+        summaries = [entry.fact.summary for entry in entries if isinstance(entry.fact, CompactionSummary)]
+        expected = [item for item in said(branch(entries, head)) if target != "strands" or item not in summaries]
         written = [entries_of(read) for read in FORMATS[target].read(export.files)]
-        missing = Counter(map(repr, expected)) - Counter(map(repr, said(written[0]) if written else []))
+        actual = said(written[0]) if written else []
+        if target == "gemini":  # an answer is one text
+            expected = [item for item in expected if not _is_in(item, actual)]
+        missing = Counter(map(repr, expected)) - Counter(map(repr, actual))
         assert not missing or any(loss.what == "injected context" for loss in export.losses)
+
+
+def _is_in(item: Any, spoken: list[Any]) -> bool:
+    """Whether a text is part of one that was said."""
+    return isinstance(item, str) and any(isinstance(other, str) and item in other for other in spoken)
 
 
 async def import_growing(row: TranscriptFormat, name: str, pieces: list[bytes]) -> None:

@@ -14,6 +14,7 @@ against the original schema.
 from collections.abc import Callable
 from typing import Any
 
+from bartack.formats.body_values import beyond
 from bartack.nouns.json_values import json_text
 
 __all__ = ["claude_schema", "closed", "fits_strict_mode", "is_closed", "strict_schema"]
@@ -104,8 +105,8 @@ def _without(shape: Json, takes: Callable[[Json, str], bool]) -> Json:
     if "oneOf" in shape and "anyOf" not in shape:
         shape = {"anyOf" if key == "oneOf" else key: value for key, value in shape.items()}
     lost = {key: value for key, value in shape.items() if not takes(shape, key)}
-    remaining = {key: value for key, value in shape.items() if key not in lost}
-    return _noted(remaining, {key: value for key, value in lost.items() if key not in _SILENT})
+    remaining = beyond(shape, *lost)
+    return _noted(remaining, beyond(lost, *_SILENT))
 
 
 def _noted(shape: Json, notes: Json) -> Json:

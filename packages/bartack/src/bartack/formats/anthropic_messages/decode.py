@@ -30,7 +30,7 @@ from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 
-from bartack.formats.body_values import parsed_object, text_of
+from bartack.formats.body_values import beyond, parsed_object, text_of
 from bartack.formats.decoder import Decoder, event_type, joined_pieces
 from bartack.formats.framing import Frame
 from bartack.formats.usage import token_count
@@ -318,7 +318,7 @@ class AnthropicMessages(Decoder):
 
     def _collect_unknown(self, frame: Frame) -> None:
         """Keep a delta that adds to a block in a way that is unknown here."""
-        piece = {name: value for name, value in self.plain_json(frame)["delta"].items() if name != "type"}
+        piece = beyond(self.plain_json(frame)["delta"], "type")
         if self._pending.can_keep(piece):
             self._block.append(piece)
             self._pending.hold(len(frame.data))
@@ -369,7 +369,7 @@ class AnthropicMessages(Decoder):
     def _open_call(self, index: int, block: dict[str, Any], kind: str) -> None:
         self._emit_whole_input(index)
         call_id = text_of(block, "id")
-        extra = {key: value for key, value in block.items() if key not in _CALL_KEYS}
+        extra = beyond(block, *_CALL_KEYS)
         if kind == "tool_use":
             key: str | int = index
             self.out.open_call(key, text_of(block, "name"), provider_id=call_id, continuation=extra or None)
@@ -559,7 +559,7 @@ def _with_whole_input(block: dict[str, Any]) -> dict[str, Any]:
     input = parsed_object(text_of(block, "partial_json"))
     if input is None:
         return block
-    return {**{name: value for name, value in block.items() if name != "partial_json"}, "input": input}
+    return {**beyond(block, "partial_json"), "input": input}
 
 
 def _filled(name: str, value: Any) -> dict[str, Any]:

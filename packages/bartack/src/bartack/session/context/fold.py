@@ -6,7 +6,9 @@ added while it was open or before it was loaded.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self, assert_never
+from typing import Self, assert_never
+
+from msgspec import Struct
 
 from bartack.nouns.entries import (
     AbortRequested,
@@ -59,7 +61,7 @@ _Ignored = (  # they are not part of a conversation; redactions are applied befo
 )
 
 
-class _Kept(NamedTuple):
+class _Kept(Struct, frozen=True, gc=False):
     """What is kept of an entry that is still relevant."""
 
     id: str
@@ -157,8 +159,8 @@ class ContextFold:
             return
         entries, self._kept = self._kept, []
         self._clear()
-        for id, seq, fact in entries:
-            self._accept(id, seq, redacted(fact) if id == entry_id else fact)
+        for entry in entries:
+            self._accept(entry.id, entry.seq, redacted(entry.fact) if entry.id == entry_id else entry.fact)
 
     def _accept(self, id: str, seq: int, fact: "Message | _Relevant | _Ignored") -> None:
         if isinstance(fact, Message):
