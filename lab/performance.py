@@ -2,8 +2,8 @@
 
     python -m lab.performance [BENCHMARK ...]
 
-`make bench` ends with it. With names, such as ``codec``, only their rows are measured, and the others stay. A benchmark
-prints its ratios; a figure that it does not print is an error, so that the page cannot keep an old one.
+`make bench` ends with it. With names, such as ``codec``, only their rows are measured, and the others stay. A
+benchmark prints its ratios; a figure that it does not print is an error, so that the page cannot keep an old one.
 """
 
 import re
