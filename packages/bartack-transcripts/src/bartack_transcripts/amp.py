@@ -46,8 +46,8 @@ def looks_like_amp(name: str, head: bytes) -> bool:
 
 def read_amp(files: Files) -> list[Transcript]:
     """The session in a file."""
-    found = read_list_in(_AGENT, files, "messages", lambda item: text_in(item, "role") or "no role", _messages_of)
-    return [_identified(transcript, thread) for transcript, thread in found]
+    threads = read_list_in(_AGENT, files, "messages", lambda item: text_in(item, "role") or "no role", _messages_of)
+    return [_identified(transcript, thread) for transcript, thread in threads]
 
 
 def _identified(transcript: Transcript, thread: Json) -> Transcript:

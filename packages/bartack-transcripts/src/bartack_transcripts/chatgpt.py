@@ -59,12 +59,12 @@ def _conversation(json: Json, raw: Raw) -> ChatTree | None:
 
 def _parent(nodes: Json, id: str) -> str | int:
     """The nearest node before this one that has a message."""
-    seen = {id}
+    visited = {id}
     parent = text_in(nodes[id], "parent")
-    while parent in nodes and parent not in seen:
+    while parent in nodes and parent not in visited:
         if object_in(nodes[parent], "message"):
             return parent
-        seen.add(parent)
+        visited.add(parent)
         parent = text_in(nodes[parent], "parent")
     return START
 

@@ -110,24 +110,24 @@ def _reported(agent: str, id: str, transcripts: list[Transcript], report: ReadRe
 
 def tree_order(parents: Mapping[str, str | None], last: str | None) -> list[str]:
     """The messages, each after its parent, and those on the branch that ends with `last` after their siblings."""
-    shown: set[str] = set()
-    while last is not None and last in parents and last not in shown:
-        shown.add(last)
+    on_branch: set[str] = set()
+    while last is not None and last in parents and last not in on_branch:
+        on_branch.add(last)
         last = parents[last]
     children: dict[str | None, list[str]] = {}
     for id, parent in parents.items():
         children.setdefault(parent if parent in parents else None, []).append(id)
     ordered: list[str] = []
-    waiting = _last_first(children.get(None, []), shown)
+    waiting = _last_first(children.get(None, []), on_branch)
     while waiting:
         ordered.append(waiting.pop())
-        waiting += _last_first(children.get(ordered[-1], []), shown)
+        waiting += _last_first(children.get(ordered[-1], []), on_branch)
     return ordered
 
 
-def _last_first(siblings: Sequence[str], shown: set[str]) -> list[str]:
+def _last_first(siblings: Sequence[str], on_branch: set[str]) -> list[str]:
     """Siblings as the end of a stack of messages to visit: the one that is shown comes last."""
-    return [*(id for id in siblings if id in shown), *(id for id in siblings[::-1] if id not in shown)]
+    return [*(id for id in siblings if id in on_branch), *(id for id in siblings[::-1] if id not in on_branch)]
 
 
 def _objects(data: bytes) -> Iterator[tuple[bytes, Raw]]:

@@ -60,19 +60,23 @@ def _chats(models: dict[str, str], rows: RowsByKind) -> Iterator[ChatTree]:
         chat = _value(row)
         headers = objects_in(chat, "fullConversationHeadersOnly")
         ids = [text_in(header, "bubbleId") or "" for header in headers]
-        found = [(bubble, bubbles.get(f"{id}:{bubble}", {})) for bubble in ids]
+        messages_by_id = [(bubble, bubbles.get(f"{id}:{bubble}", {})) for bubble in ids]
         if not headers:
             inside = objects_in(chat, "conversation")
-            found = [(text_in(bubble, "bubbleId") or f"{place}", bubble) for place, bubble in enumerate(inside)]
+            messages_by_id = [
+                (text_in(bubble, "bubbleId") or f"{place}", bubble) for place, bubble in enumerate(inside)
+            ]
         model = text_in(chat, "modelConfig", "modelName")
         if model is not None and model != _DEFAULT:
-            models |= {bubble_id: model for bubble_id, _ in found}
+            models |= {bubble_id: model for bubble_id, _ in messages_by_id}
         messages: list[ChatMessage] = []
-        for bubble_id, bubble in found:
+        for bubble_id, bubble in messages_by_id:
             if bubble:
                 parent = messages[-1].id if messages else START
                 messages.append(ChatMessage(bubble_id, msgspec.json.encode(bubble), _time(bubble), parent))
-        directory = next((text for _, bubble in found if (text := text_in(bubble, "workspaceProjectDir"))), None)
+        directory = next(
+            (text for _, bubble in messages_by_id if (text := text_in(bubble, "workspaceProjectDir"))), None
+        )
         created = time_from_ms(chat.get("createdAt"))
         yield ChatTree(id, text_in(chat, "name"), created, messages, {"directory": directory})
 

@@ -67,24 +67,24 @@ def entries_of(
     transcript: Transcript,
     default_time: datetime = _NO_TIME,
     *,
-    known: KnownRecords | None = None,
+    stored: KnownRecords | None = None,
     is_checked: bool = True,
 ) -> list[Entry]:
-    """The entries of the session made from a transcript, without records that are known already.
+    """The entries of the session made from a transcript, without records that are stored already.
 
     Entries whose source has no time get `default_time`. Facts that cannot be stored are left out, unless `is_checked`
     is False: the store will refuse them. Readers should not produce any. The check takes a third of the time, so an
     import runs it only if the store refuses something.
     """
-    return _Builder(transcript, default_time, known or {}, is_checked=is_checked).build()
+    return _Builder(transcript, default_time, stored or {}, is_checked=is_checked).build()
 
 
 class _Builder:
     def __init__(
-        self, transcript: Transcript, default_time: datetime, known: KnownRecords, *, is_checked: bool
+        self, transcript: Transcript, default_time: datetime, stored: KnownRecords, *, is_checked: bool
     ) -> None:
         self._transcript = transcript
-        self._known = known
+        self._stored = stored
         self._is_checked = is_checked
         self._session_id = transcript.session_id
         self._time = next((step.time for step in transcript.steps if step.time is not None), default_time)
@@ -128,7 +128,7 @@ class _Builder:
         self._ends.append(end or (ids[-1] if ids else before))
         self._firsts.append(ids[0] if ids else "")
         self._lasts.append(parent)
-        if self._transcript.has_own_records and not (self._known and self._is_known(step, ids)):
+        if self._transcript.has_own_records and not (self._stored and self._is_known(step, ids)):
             self._block.append((ids, step.records))
             self._block_id = end or self._block_id
             self._block_bytes += sum(len(record.data) for record in step.records)
@@ -156,7 +156,7 @@ class _Builder:
     def _is_known(self, step: TranscriptStep, ids: Sequence[str]) -> bool:
         """Whether all records of a step are stored, and became the same entries."""
         for record in step.records:
-            stored = self._known.get((record.file, record.place))
+            stored = self._stored.get((record.file, record.place))
             if stored is None or stored.record.data != record.data or stored.entry_ids != tuple(ids):
                 return False
         return True
@@ -212,8 +212,8 @@ class _Builder:
                 is_stamped = fact.id is not None and fact.timestamp is not None
                 return fact if is_stamped else stamped(fact, id=id, timestamp=self._time)
             case CompactionSummary():
-                kept = [] if step.refers_to is None else self._firsts[step.refers_to :]
-                return replace(fact, first_kept_entry_id=next(filter(None, kept), id))
+                later_ids = [] if step.refers_to is None else self._firsts[step.refers_to :]
+                return replace(fact, first_kept_entry_id=next(filter(None, later_ids), id))
             case BranchSummary():
                 branch_end_id = None if step.refers_to is None else self._lasts[step.refers_to]
                 return replace(fact, from_entry_id=branch_end_id or self._parent_of(step))
@@ -324,13 +324,13 @@ def stored_records(entry: Entry) -> list[tuple[SourceRecord, int]]:
 
 def _records_in(block: _Block) -> Iterator[tuple[Record, int]]:
     decompressor = zlib.decompressobj()
-    rest = b64decode(block.zlib)
+    compressed = b64decode(block.zlib)
     for file, length, first_place, sizes in block.files:
         for place, size in enumerate(sizes, first_place):
-            data = decompressor.decompress(rest, size) if size > 0 else b""
+            data = decompressor.decompress(compressed, size) if size > 0 else b""
             if len(data) != size:
                 raise ValueError(f"A record should have {size} bytes.")
-            rest = decompressor.unconsumed_tail if size else rest
+            compressed = decompressor.unconsumed_tail if size else compressed
             yield Record(file, place, data), length
 
 

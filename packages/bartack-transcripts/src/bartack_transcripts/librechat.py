@@ -78,8 +78,8 @@ def _messages_of(id: str, message: Json) -> tuple[str, Sequence[Message]]:
             parts = []
             if (output := text_in(call, "output")) is not None:
                 messages.append(Message("tool", (ToolResult(own_id, output),)))
-        elif (said := text_in(part, "text") or text_in(part, "text", "value")) is not None:
-            parts.append(Text(said))
+        elif (text := text_in(part, "text") or text_in(part, "text", "value")) is not None:
+            parts.append(Text(text))
         elif (thought := text_in(part, "think") or text_in(part, "think", "value")) is not None:
             parts.append(Thinking(thought))
     if not messages and not parts and text is not None:

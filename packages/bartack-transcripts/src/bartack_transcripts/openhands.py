@@ -78,8 +78,10 @@ def _messages_of(event: Json, model: ModelRef | None, record: Record, report: Re
             messages = [replace(message, parts=(*thoughts, *message.parts)) for message in messages]
         case "ActionEvent" if (name := text_in(event, "tool_name") or text_in(event, "tool_call", "name")) is not None:
             call = text_in(event, "tool_call_id") or text_in(event, "id") or record.file
-            said = [Text(text) for block in objects_in(event, "thought") if (text := text_in(block, "text"))]
-            messages = [Message("assistant", (*_thoughts(event), *said, ToolCall(call, name, _arguments(event))))]
+            explanation = [Text(text) for block in objects_in(event, "thought") if (text := text_in(block, "text"))]
+            messages = [
+                Message("assistant", (*_thoughts(event), *explanation, ToolCall(call, name, _arguments(event))))
+            ]
         case "ObservationEvent" | "AgentErrorEvent" if (call_id := text_in(event, "tool_call_id")) is not None:
             messages = [Message("tool", (_result(call_id, event),))]
     return [

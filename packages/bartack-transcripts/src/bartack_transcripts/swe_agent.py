@@ -29,10 +29,10 @@ def looks_like_swe_agent(name: str, head: bytes) -> bool:
 def read_swe_agent(files: Files) -> list[Transcript]:
     """The session in a file."""
     key = "history" if any(map(_HISTORY.search, files.values())) else "messages"
-    found = read_list_in(_AGENT, files, key, lambda item: text_in(item, "role") or "no role", _messages_of)
-    for transcript, _ in found:
+    transcripts = read_list_in(_AGENT, files, key, lambda item: text_in(item, "role") or "no role", _messages_of)
+    for transcript, _ in transcripts:
         transcript.header = replace(transcript.header, metadata={"program": _AGENT})
-    return [transcript for transcript, _ in found]
+    return [transcript for transcript, _ in transcripts]
 
 
 def _messages_of(item: Json, record: Record, report: ReadReport) -> Sequence[Message]:

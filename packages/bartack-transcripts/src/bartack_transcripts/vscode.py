@@ -172,9 +172,9 @@ def _arguments(item: Json) -> Json:
     if isinstance(raw_input, dict):
         return raw_input
     command = text_in(data, "command") or text_in(data, "commandLine", "original")
-    shown = _shown(item, "pastTenseMessage") or _shown(item, "invocationMessage")
-    known = {"command": command, "input": raw_input if isinstance(raw_input, str) else None, "message": shown}
-    return {key: value for key, value in known.items() if value}
+    message = _shown(item, "pastTenseMessage") or _shown(item, "invocationMessage")
+    inputs = {"command": command, "input": raw_input if isinstance(raw_input, str) else None, "message": message}
+    return {key: value for key, value in inputs.items() if value}
 
 
 def _shown(item: Json, key: str) -> str | None:

@@ -148,14 +148,14 @@ async def _import(
         return await _append(store, Entries(session_id, (), ()), entries, is_rewritten=False)
     outlines = outlines_of(stored.texts)
     sources = [stored[place] for place, outline in enumerate(outlines) if _is_source(outline)]
-    known = {(source.record.file, source.record.place): source for source in source_records(sources)}
-    transcript = _under_stored_names(transcript, known)
-    entries = entries_of(transcript, modified, known=known, is_checked=is_checked)
+    stored_records = {(source.record.file, source.record.place): source for source in source_records(sources)}
+    transcript = _under_stored_names(transcript, stored_records)
+    entries = entries_of(transcript, modified, stored=stored_records, is_checked=is_checked)
     stored_ids = {outline.id for outline in outlines}
     added = [entry for entry in entries if entry.id not in stored_ids]
-    if added and transcript.has_own_records and _is_earlier_state(transcript, known):
+    if added and transcript.has_own_records and _is_earlier_state(transcript, stored_records):
         return ImportedTranscript(session_id, 0, False, False)
-    is_rewritten = bool(added) and _is_rewritten(transcript, known)
+    is_rewritten = bool(added) and _is_rewritten(transcript, stored_records)
     added = _after_notes(_with_unused_calls(added, entries, outlines), stored)
     last = added[-1] if added else stored[-1]
     if _has_new_title(transcript, stored, outlines):
@@ -271,14 +271,14 @@ def _records_of(transcript: Transcript) -> dict[tuple[str, int], Record]:
     return dict(sorted(records.items()))
 
 
-def _under_stored_names(transcript: Transcript, known: KnownRecords) -> Transcript:
+def _under_stored_names(transcript: Transcript, stored_records: KnownRecords) -> Transcript:
     """The transcript, with the names that its files had when the session was imported first."""
     first = next((record for step in transcript.steps for record in step.records), None)
-    stored_first = next(iter(known.values()), None)
+    stored_first = next(iter(stored_records.values()), None)
     if first is None or stored_first is None or not first.file.endswith((".jsonl", ".json")):
         return transcript
     stored_name, ending = stored_first.record.file, PurePosixPath(first.file).suffix
-    stored_names = {file for file, _ in known}
+    stored_names = {file for file, _ in stored_records}
     names = {record.file for step in transcript.steps for record in step.records}
     is_renamed = first.file not in stored_names and stored_name not in names
     if not is_renamed or first.place != stored_first.record.place or not stored_name.endswith(ending):
@@ -293,28 +293,28 @@ def _under_stored_names(transcript: Transcript, known: KnownRecords) -> Transcri
     return dataclasses.replace(transcript, steps=steps)
 
 
-def _is_earlier_state(transcript: Transcript, known: KnownRecords) -> bool:
+def _is_earlier_state(transcript: Transcript, stored_records: KnownRecords) -> bool:
     """Whether the files are as they were earlier, or were cut off: each is the beginning of the one that is stored."""
-    if _has_stored_records(transcript, known):
+    if _has_stored_records(transcript, stored_records):
         return False
-    stored_files = joined_records(source.record for source in known.values())
+    stored_files = joined_records(source.record for source in stored_records.values())
     files = joined_records(_records_of(transcript).values())
     return all(stored_files.get(name, b"").startswith(data) for name, data in files.items())
 
 
-def _has_stored_records(transcript: Transcript, known: KnownRecords) -> bool:
+def _has_stored_records(transcript: Transcript, stored_records: KnownRecords) -> bool:
     """Whether the source still has all records that are stored, so that it can only have grown."""
     records = _records_of(transcript)
-    return all(records.get(place) == source.record for place, source in known.items())
+    return all(records.get(place) == source.record for place, source in stored_records.items())
 
 
-def _is_rewritten(transcript: Transcript, known: KnownRecords) -> bool:
+def _is_rewritten(transcript: Transcript, stored_records: KnownRecords) -> bool:
     """Whether a record of the conversation is not as it was when the source was last imported.
 
     An answer that has grown becomes another entry as well, but its records are the same.
     """
     records = _records_of(transcript)
-    return any(records.get(place) != source.record for place, source in known.items() if source.entry_ids)
+    return any(records.get(place) != source.record for place, source in stored_records.items() if source.entry_ids)
 
 
 def _with_unused_calls(added: Sequence[Entry], entries: Sequence[Entry], outlines: Sequence[Outline]) -> list[Entry]:
