@@ -342,6 +342,8 @@ def test_a_later_compaction_does_not_restore_what_an_earlier_one_removed() -> No
 
 def test_a_text_is_a_quarter_of_its_bytes() -> None:
     assert [text_tokens(text) for text in ("", "a", "word", "words", "日本", "\ud800")] == [0, 1, 1, 2, 2, 1]
+    schemas: list[dict[str, Any]] = [{"title": "words"}, {"title": "\ud800"}]
+    assert [tool_tokens([ToolSpec("look", schema)]) for schema in schemas] == [10, 9]
 
 
 @pytest.mark.parametrize(
