@@ -44,16 +44,18 @@ run: .venv/ready
 test: .venv/ready
 	$(if $(CI),@$(MAKE) --no-print-directory .venv/schema-suite || echo "Cannot download the JSON Schema suite; its test is skipped.")
 	@$(SIDE_BY_SIDE) style types unit
-	@$(SIDE_BY_SIDE) outermost others
-	$(if $(CI),$(BIN)/python -m lab.check_wheel $(PACKAGES))
+	@$(SIDE_BY_SIDE) others outermost $(if $(CI),wheels)
 
-# Much of this waits: mypy has one thread, and the other tests wait for terminals, processes and servers.
+# Much of this waits: mypy has one thread, the other tests wait for terminals, processes and servers, and the wheels for
+# the package index. What runs beside the other tests takes the time that they leave, because they take longest.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs
-.PHONY: unit outermost others
+.PHONY: unit outermost others wheels
 unit: .venv/ready
 	if $(TRACES_WELL); then $(COVER); else $(COVER:--cov=); fi
 outermost: .venv/ready
-	$(BIN)/python -m lab.other_pythons --outermost
+	nice $(BIN)/python -m lab.other_pythons --outermost
+wheels: .venv/ready
+	nice $(BIN)/python -m lab.check_wheel $(PACKAGES)
 others: .venv/ready
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(addprefix --ignore=,$(UNIT))
 

@@ -1,8 +1,8 @@
 """Build the wheel of each package, and check them in clean environments under each Python found.
 
 Out: one line per environment; status 1 if a check failed. Dependencies come from the package index, in the locked
-versions, and our own packages from the wheels. The long description of every wheel renders, without a relative link.
-An environment has one package, or bartack with one of its extras. In each of them:
+versions, once for each Python, and our own packages from the wheels. The long description of every wheel renders,
+without a relative link. An environment has one package, or bartack with one of its extras. In each of them:
 
 - `pip install bartack` installs msgspec and nothing else.
 - `import bartack` and the whole pure half load; without any extra, this proves that they need only msgspec.
@@ -21,7 +21,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from email import message_from_bytes
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,29 @@ names = sorted(distribution.name for distribution in distributions())
 print(json.dumps({"pure": pure, "lacking": lacking, "version": version("bartack"), "installed": names}))
 """
 
+# Prints the status, the output and the errors of `bartack NAME --help` for each name. Each runs in a process of its
+# own, which begins with what all commands load.
+HELP = """
+import json, os, sys, tempfile
+from bartack.cli import main
+try:
+    import bartack.cli.options
+except ModuleNotFoundError:
+    pass
+pages = {}
+for name in sys.argv[1:]:
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        child = os.fork()
+        if not child:
+            os.dup2(out.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            sys.argv = ["bartack", name, "--help"]
+            main()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        pages[name] = status, *(file.seek(0) or file.read() for file in (out, errors))
+print(json.dumps(pages))
+"""
+
 
 def run(*command: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BARTACK"))}
@@ -115,14 +138,42 @@ def write_constraints(folder: Path) -> Path:
     return file
 
 
-def install(python: Python, environment: Path, requirement: str, constraints: Path) -> None:
-    done = run(python.path, "-m", "venv", "--without-pip", environment)
+class Pip:
+    """pip in a new environment. Our own packages come from the folder of the constraints."""
+
+    def __init__(self, python: Python, environment: Path, constraints: Path) -> None:
+        done = run(python.path, "-m", "venv", "--without-pip", environment)
+        assert done.returncode == 0, done.stderr
+        pip = (
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "-qq",
+            "--python",
+            environment / "bin/python",
+        )
+        self._command = pip
+        self._options = ("--only-binary=:all:", "--find-links", constraints.parent, "--constraint", constraints)
+
+    def run(self, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+        options = self._options if words[0] in ("download", "install") else ()
+        return run(*self._command, *words, *options)
+
+
+def download(python: Python, requirements: Sequence[str], folder: Path, constraints: Path) -> Path:
+    """A folder with the wheels of these requirements and of all that they need."""
+    wheels = folder / "wheels"
+    done = Pip(python, folder / "environment", constraints).run("download", "--dest", wheels, *requirements)
     assert done.returncode == 0, done.stderr
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq", "--python", environment / "bin/python")
-    own = ("--find-links", constraints.parent)
-    done = run(*pip, "install", "--no-compile", "--only-binary=:all:", *own, "--constraint", constraints, requirement)
+    return wheels
+
+
+def install(python: Python, environment: Path, requirement: str, constraints: Path, downloaded: Path) -> None:
+    pip = Pip(python, environment, constraints)
+    done = pip.run("install", "--no-compile", "--no-index", "--find-links", downloaded, requirement)
     assert done.returncode == 0, done.stderr
-    done = run(*pip, "check")
+    done = pip.run("check")
     assert done.returncode == 0, done.stdout
 
 
@@ -167,26 +218,34 @@ def check_commands(environment: Path, case: str, packages: set[str], cwd: Path) 
     command_packages = {**dict.fromkeys(COMMANDS, "bartack"), **COMMAND_PACKAGES}
     assert listed == {name for name, package in command_packages.items() if package in packages}, front_page.stdout
     has_cli = (environment / "bin/typer").exists()
-    for name, package in command_packages.items():
-        done = bartack(name, "--help")
+    pages = run(environment / "bin/python", "-I", "-c", HELP, *command_packages, cwd=cwd)
+    assert pages.returncode == 0, pages.stderr
+    for name, (status, page, errors) in json.loads(pages.stdout).items():
+        package = command_packages[name]
         if package not in packages:
-            assert done.returncode == 2, f"bartack {name}: {done.stdout}"
-            assert f"needs the package {package}.\nhint: Run: pip install {package}\n" in done.stderr, done.stderr
+            assert status == 2, f"bartack {name}: {page}"
+            assert f"needs the package {package}.\nhint: Run: pip install {package}\n" in errors, errors
         elif has_cli and COMMAND_EXTRAS.get(name, case) == case:
-            assert done.returncode == 0, done.stderr
+            assert status == 0, errors
+            assert page.lstrip().startswith(f"Usage: bartack {name} "), page
         else:
-            assert done.returncode == 2, done.stdout
-            assert f"pip install '{COMMAND_EXTRAS[name] if has_cli else 'bartack[cli'}" in done.stderr, done.stderr
+            assert status == 2, page
+            assert f"pip install '{COMMAND_EXTRAS[name] if has_cli else 'bartack[cli'}" in errors, errors
 
 
-def check(python: Python, case: str, wheels: dict[str, Path], constraints: Path) -> str | None:
-    """The reason why a package fails in its environment, or None."""
+def requirement_of(case: str, wheels: dict[str, Path]) -> str:
+    """The wheel of this package, with its extra."""
     name, bracket, extra = case.partition("[")
+    return f"{wheels[name]}{bracket}{extra}"
+
+
+def check(python: Python, case: str, requirement: str, constraints: Path, downloaded: Future[Path]) -> str | None:
+    """The reason why a package fails in its environment, or None."""
     with tempfile.TemporaryDirectory() as folder:
         environment, cwd = Path(folder, "environment"), Path(folder, "empty")
         cwd.mkdir()
         try:
-            install(python, environment, f"{wheels[name]}{bracket}{extra}", constraints)
+            install(python, environment, requirement, constraints, downloaded.result())
             packages = check_modules(environment, case, cwd)
             check_hints(environment / "bin/python", case, cwd)
             check_commands(environment, case, packages, cwd)
@@ -203,9 +262,18 @@ def main(chosen: Sequence[str]) -> int:
         for wheel in wheels.values():
             check_description(wheel)
         constraints = write_constraints(Path(folder))
-        cases = [(python, case) for python in pythons.values() for case in chosen or CASES]
-        faults = pool.map(lambda case: check(case[0], case[1], wheels, constraints), cases)
-        for (python, case), fault in zip(cases, faults, strict=True):
+        requirements = {case: requirement_of(case, wheels) for case in chosen or CASES}
+        downloads = {
+            python: pool.submit(download, python, [*requirements.values()], Path(folder, python.version), constraints)
+            for python in pythons.values()
+        }
+        cases = [(python, case) for python in pythons.values() for case in requirements]
+        faults = [
+            pool.submit(check, python, case, requirements[case], constraints, downloads[python])
+            for python, case in cases
+        ]
+        for (python, case), result in zip(cases, faults, strict=True):
+            fault = result.result()
             print(f"Python {python.version}, {case}: {fault or 'ok'}", flush=True)
             failed = failed or fault is not None
     return 1 if failed else 0

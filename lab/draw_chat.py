@@ -214,6 +214,8 @@ def take_pictures(stage: Scene, gate: Event) -> dict[str, str]:
     """The screens, with their escape sequences."""
     pictures: dict[str, str] = {}
     with stage.chat(columns=COLUMNS, rows=ROWS, COLORTERM="truecolor") as chat:
+        chat.wait_for("from now on? [y/N]")  # the project has an AGENTS.md
+        chat.say("y")
         chat.wait_for_prompt()
         chat.say(PROMPT)
         chat.wait_for(is_asking)
@@ -224,7 +226,7 @@ def take_pictures(stage: Scene, gate: Event) -> dict[str, str]:
         chat.wait_for("The check fails")
         chat.say("Then fix that as well")
         chat.type("and tell me")
-        chat.wait_for(lambda screen: "› and tell me" in screen and "queued: Then fix" in screen)
+        chat.wait_for(lambda screen: "› and tell me" in screen and "next step: Then fix" in screen)
         pictures["answer"] = chat.colors()
         gate.set()
         chat.wait_for("Done.")

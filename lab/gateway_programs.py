@@ -257,9 +257,10 @@ async def prove(program: str, workshop: Workshop) -> list[str]:
     """What is wrong with a program."""
     model, own_format = workshop.model, CLIENTS[program].format
     expected = await _requests(program, workshop)
-    problems = [] if _has_answered(model, "All done") else [f"{program}: the script was not played"]
-    if not _has_answered(model, "I looked."):
-        print(f"{program} does not send the second prompt, without a gateway either", flush=True)
+    problems = [] if expected else [f"{program} made no request without a gateway"]
+    for text in ("All done", "I looked."):
+        if not _has_answered(model, text):
+            print(f"{program} does not get as far as the answer {text!r}, without a gateway either", flush=True)
     for format in FORMATS:
         tap = await _through_gateway(program, workshop, format)
         actual = [normalised(exchange.request) for exchange in tap.exchanges if is_main(exchange)]

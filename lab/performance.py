@@ -1,9 +1,9 @@
 """Fill the table of ratios in docs/performance.md: the median of five runs of each benchmark, and their spread.
 
-    python -m lab.performance
+    python -m lab.performance [BENCHMARK ...]
 
-`make bench` ends with it. A benchmark prints its ratios; a figure that it does not print is an error, so that the page
-cannot keep an old one.
+`make bench` ends with it. With names, such as ``codec``, only their rows are measured, and the others stay. A
+benchmark prints its ratios; a figure that it does not print is an error, so that the page cannot keep an old one.
 """
 
 import re
@@ -94,9 +94,13 @@ def run(bench: str) -> str:
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
+    before = PAGE.read_text().splitlines()
     lines = ["| | median | spread | runs | aim | |", "|---|---|---|---|---|---|"]
     for bench, ratios in RATIOS.items():
+        if names and bench not in names:
+            lines += [line for line in before if line.startswith("| ") and line.endswith(f"| `bench/{bench}.py` |")]
+            continue
         runs = [figures_in(run(bench), ratios) for _ in range(ROUNDS)]
         lines += rows(bench, runs)
         print(*lines[-len(ratios) :], sep="\n", flush=True)
@@ -104,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -53,7 +53,6 @@ DEFAULTS = {  # by module and function
     "bartack.models.local:LocalModel._word": "not sent by the server of the local model",
     "bartack.protocols.acp:SessionUpdates._encode": "has no update in the protocol",
     "bartack.protocols.ag_ui:AgUiStream._text": "the last kind of text change",
-    "bartack.protocols.ag_ui:AgUiStream._thinking": "the last kind of text change",
     "bartack.protocols.ag_ui:AgUiStream._call": "the last kind of call change in the parameter",
     "bartack.protocols.ai_sdk:UIMessageStream._encode": "a change of a call, whose union mypy checks",
     "bartack.queues.submit:_submitted_parts": "not submitted by anybody",

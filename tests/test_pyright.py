@@ -20,6 +20,9 @@ from lab.repository import PACKAGES as SOURCES
 from lab.repository import ROOT
 from tests.test_docs import PAGES, blocks, name_of
 
+# One worker has all of these, and begins with them: at the end, the others would wait for the slowest tests of all.
+pytestmark = pytest.mark.xdist_group("checkers")
+
 PACKAGES = ("agent", "formats", "models", "session", "store", "testing", "tools", "views")
 
 

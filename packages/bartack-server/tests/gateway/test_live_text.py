@@ -20,7 +20,7 @@ from bartack_server.web.access import TokenAccess
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, serving
 from tests.store import postgres_server
-from tests.web.browser import needs_browser, windows
+from tests.web.browser import in_browser, windows
 from tests.web.serving import Client, Event, is_entry, served
 
 FORMATS = ("openai-chat", "anthropic-messages")
@@ -116,7 +116,7 @@ async def test_viewers_get_an_answer_while_it_arrives_and_the_list_has_key_and_m
     await store.close()
 
 
-@needs_browser
+@in_browser
 async def test_the_page_shows_an_answer_while_it_arrives(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     store, model = await open_store(path), GatedModel()

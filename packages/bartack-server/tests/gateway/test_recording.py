@@ -11,10 +11,10 @@ import pytest
 from bartack import MemoryStore, ScriptedModel, ToolCall, assistant
 from bartack.nouns.deltas import Failed
 from bartack.nouns.entries import SessionHeader, StreamFailed
-from bartack.nouns.errors import ErrorCode
+from bartack.nouns.errors import ErrorCode, StoreError
 from bartack.nouns.messages import Message
 from bartack.store import open_store
-from bartack.store.session_store import SessionInfo, SessionStore
+from bartack.store.session_store import SessionInfo, SessionStore, Tail
 from tests.gateway.bodies import request
 from tests.gateway.serving import LIMIT_S, WaitingModel, serving, stored_key
 
@@ -139,6 +139,49 @@ async def test_turns_that_follow_at_once_are_one_branch(tmp_path: Path) -> None:
         assert len(await store.heads(info.id)) == 1
         assert [text for _, text in lines([entry.fact for entry in await store.load(info.id)])] == texts
     await store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_conversation_whose_session_was_purged_is_stored_again(kind: str, tmp_path: Path) -> None:
+    store = MemoryStore() if kind == "memory" else await open_store(tmp_path / "sessions.db")
+    async with serving({"m": [ScriptedModel(["One.", "Two."])]}, store=store) as gateway:
+        await gateway.until(200, gateway.key)
+        await gateway.post(*turns(CHAT, "first"))
+        await sessions(store)
+        [info] = (await store.sessions()).items
+        await store.drop_session(info.id)
+        await gateway.post(*turns(CHAT, "first", "One.", "second"))
+        [session] = await sessions(store)
+    assert lines(session) == [("user", "first"), ("assistant", "One."), ("user", "second"), ("assistant", "Two.")]
+    await store.close()
+
+
+async def test_answers_arrive_while_the_store_fails_and_are_stored_when_it_works_again(tmp_path: Path) -> None:
+    store, folder = BrokenStore(), tmp_path / "drafts"
+    async with serving({"m": [ScriptedModel(["One."])]}, store=store, drafts=folder) as gateway:
+        await gateway.until(200, gateway.key)
+        store.is_broken = True
+        status, data, _ = await gateway.post(*turns(CHAT, "first"))
+        assert (status, b"One." in data) == (200, True)
+    store.is_broken = False
+    [path] = folder.iterdir()
+    header, _, rest = path.read_bytes().partition(b"\n")
+    path.write_bytes(header.replace(b'"started":"', b'"started":"dead') + b"\n" + rest)
+    async with serving({"m": [ScriptedModel([])]}, store=store, drafts=folder):
+        [session] = await sessions(store)
+    assert lines(session) == [("user", "first"), ("assistant", "One.")]
+    assert list(folder.iterdir()) == []
+
+
+class BrokenStore(MemoryStore):
+    """A store whose disk may be full."""
+
+    is_broken = False
+
+    async def append(self, *arguments: Any, **options: Any) -> Tail:
+        if self.is_broken:
+            raise StoreError("The disk is full.")
+        return await super().append(*arguments, **options)
 
 
 async def test_gateways_that_answer_in_one_session_at_the_same_time_store_both_answers(tmp_path: Path) -> None:

@@ -342,6 +342,9 @@ async def test_users_see_and_change_their_own_sessions_only(gate: Gate) -> None:
             assert await bob.get("/sessions", limit=1) == {"items": [], "cursor": None}
             assert await bob.get("/search", query="hello", limit=1) == {"items": [], "cursor": None}
             assert await bob.get("/search/sessions", query="hello", limit=1) == {"items": [], "cursor": None}
+            tokens = [(await user.get("/usage"))["total"].get("spend", {}).get("inputTokens") for user in (ann, bob)]
+            assert tokens == [120, None]
+            assert (await bob.send("POST", "/api/sessions/ann:1/mode", json={"mode": "ask"}))[0] == 404
             for path in ("", "/entries", "/views/feed", "/requests", "/events"):
                 assert (await bob.send("GET", f"/api/sessions/ann:1{path}"))[0] == 404
             body: dict[str, Any]

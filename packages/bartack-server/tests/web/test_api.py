@@ -193,7 +193,8 @@ async def test_tools_models_and_agents_are_listed(client: Client) -> None:
     tools = (await client.get("/tools"))["items"]
     assert [(tool["name"], tool["requiresApproval"]) for tool in tools][:2] == [("pay", True), ("weather", False)]
     assert tools[0]["parameterSchema"]["properties"]["amount"]["type"] == "integer"
-    assert (await client.get("/models"))["items"] == [{"name": "scripted:scripted"}]
+    unknown = {"contextWindow": None, "prices": None}
+    assert (await client.get("/models"))["items"] == [{"name": "scripted:scripted", **unknown}]
     assert (await client.get("/agents"))["items"][0]["name"] == "agent"
 
 
@@ -430,6 +431,8 @@ async def test_an_attachment_that_cannot_be_used_is_refused(
         ("GET", "/search/sessions", None, (400, "invalid_value")),
         ("GET", "/search/sessions?query=x&since=yesterday", None, (400, "invalid_value")),
         ("GET", "/search/sessions?query=x&project=work", None, (400, "invalid_value")),
+        ("GET", "/usage?by=colour", None, (400, "invalid_value")),
+        ("GET", "/usage?since=yesterday", None, (400, "invalid_value")),
         ("POST", "/sessions/none/requests", {"type": "queue", "text": "x"}, (404, "not_found")),
         ("POST", "/sessions/s/requests", {"type": "abort"}, (404, "not_found")),
         ("POST", "/sessions/s/requests", {"type": "explode"}, (400, "invalid_value")),

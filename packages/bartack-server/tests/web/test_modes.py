@@ -12,7 +12,7 @@ from bartack.queues import StoreQueue
 from bartack.tools import LocalRuntime, file_tools
 from bartack_server.web import app
 from bartack_server.web.access import TokenAccess
-from tests.web.browser import needs_browser, windows
+from tests.web.browser import in_session_loop, needs_browser, windows
 from tests.web.serving import Client, is_entry, served
 
 WRITE = assistant(ToolCall("w", "write_file", {"path": "a.txt", "text": "1"}))
@@ -98,6 +98,7 @@ async def test_a_deleted_session_leaves_no_mode_behind(tmp_path: Path) -> None:
 
 
 @needs_browser
+@in_session_loop
 @pytest.mark.xdist_group("browser")
 async def test_the_page_shows_and_switches_the_mode(tmp_path: Path) -> None:
     script: list[Any] = [WRITE, "Wrote it.", RUN, "It was refused."]

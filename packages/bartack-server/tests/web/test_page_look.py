@@ -256,6 +256,11 @@ async def test_sessions_are_searched_with_the_words_marked_and_pinned(site: Site
     await page.locator("session-list input").fill("umbrellas")
     await page.locator("session-list mark", has_text="umbrellas").first.wait_for()
     await site.check()
+    await page.get_by_role("button", name="Failures").click()
+    await site.window.sees("Nothing found.", "session-list")
+    await page.get_by_role("button", name="Failures").click()
+    await page.get_by_role("button", name="Last 7 days").click()
+    await page.locator("session-list mark", has_text="umbrellas").first.wait_for()
     await page.locator("session-list input").fill("nothing like it")
     await site.window.sees("Nothing found.", "session-list")
     await page.locator("session-list input").fill("")
@@ -263,6 +268,17 @@ async def test_sessions_are_searched_with_the_words_marked_and_pinned(site: Site
     await page.get_by_role("button", name="More about this session").click()
     await page.get_by_text("Pin", exact=True).click()
     await site.window.sees("Pinned", "session-list")
+
+
+async def test_what_all_sessions_used_is_shown_by_day_and_by_model(site: Site) -> None:
+    await site.client.post("/sessions/a/runs", text="hello")
+    await state_is(site.client, "a", "idle")
+    page = site.page
+    await page.get_by_role("button", name="Usage").click()
+    await page.locator(".usage tfoot", has_text="150").wait_for()
+    await site.check()
+    await page.get_by_role("radio", name="Model").click()
+    await page.locator(".usage tbody", has_text="scripted").wait_for()
 
 
 async def test_two_branches_are_compared_side_by_side(site: Site) -> None:

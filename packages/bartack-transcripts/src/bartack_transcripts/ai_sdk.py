@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bartack.formats.losses import Losses
 from bartack.nouns.entries import CompactionSummary, Entry
 from bartack.nouns.messages import Message
-from bartack.nouns.parts import Thinking
+from bartack.nouns.parts import Text, Thinking
 from bartack.protocols.ai_sdk_messages import read_ui_messages, ui_messages
 from bartack_transcripts.message_list import list_joined, no_folder, read_list, write_list
 from bartack_transcripts.transcript import Files, ReadReport, Record, Transcript
@@ -61,6 +61,8 @@ def _note_losses(entry: Entry, losses: Losses) -> None:
             losses.add(where, "compaction", "a chat shows all messages")
         case Message(role="system"):
             losses.add(where, "system message", "the application has its own instructions")
+        case Message(role="user", parts=parts) if all(isinstance(part, Text) and part.synthetic for part in parts):
+            losses.add(where, "injected context", "a chat shows what was typed")
         case Message() as message:
             if any(isinstance(part, Thinking) and part.continuation is not None for part in message.parts):
                 losses.add(where, "continuation data", "a chat has the text of thinking only")

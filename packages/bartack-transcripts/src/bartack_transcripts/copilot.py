@@ -133,9 +133,11 @@ class _Reader:
         thinking, text = text_in(data, "reasoningText"), text_in(data, "content")
         parts: list[Part] = [] if thinking is None else [Thinking(thinking)]
         parts += [] if text is None else [Text(text)]
+        ids: set[str] = set()
         for request in objects_in(data, "toolRequests"):
             id, name, arguments = text_in(request, "toolCallId"), text_in(request, "name"), request.get("arguments")
-            if id is not None and name is not None:
+            if id is not None and name is not None and id not in ids:
+                ids.add(id)
                 parts.append(ToolCall(id, name, arguments if isinstance(arguments, dict) else {"input": arguments}))
         model = text_in(data, "model")
         used = self._messages.model if model is None else ModelRef(_PROVIDER, model)

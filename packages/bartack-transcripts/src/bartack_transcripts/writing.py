@@ -259,8 +259,9 @@ def _continued(
     old_id = _source_id(outgoing.entries[0])
     files = joined_records(source.record for source in records)
     id = old_id if may_keep_id else outgoing.id
-    if not may_keep_id:
-        files = _with_id(files, old_id, id)
+    if not may_keep_id:  # messages of libraries have no id, and only the name of their file changes
+        renamed_files = {_renamed(name, old_id, id): data for name, data in files.items()}
+        files = _with_id(files, old_id, id) if writer.resume else renamed_files
     title = outgoing.title if _is_renamed_here(outgoing.entries) else None
     added = outgoing._replace(
         id=id, entries=added_entries, title=title, last_record=_last_record(outgoing.entries, records)
@@ -287,8 +288,13 @@ def _is_renamed_here(entries: Sequence[Entry]) -> bool:
 
 
 def _with_id(files: Mapping[str, bytes], old_id: str, id: str) -> dict[str, bytes]:
-    """The files of a session under another id."""
-    return {_renamed(name, old_id, id): data.replace(old_id.encode(), id.encode()) for name, data in files.items()}
+    """The files of a session under another id. An id that users choose may be a word, which texts contain as well."""
+    is_unique = len(old_id) >= _UNIQUE_LENGTH
+    old, new = (old_id, id) if is_unique else (f'"{old_id}"', f'"{id}"')
+    return {_renamed(name, old_id, id): data.replace(old.encode(), new.encode()) for name, data in files.items()}
+
+
+_UNIQUE_LENGTH = 20  # characters of an id that no text contains by chance
 
 
 def with_children(

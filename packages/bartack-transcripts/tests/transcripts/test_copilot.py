@@ -96,3 +96,11 @@ def test_a_rewound_session_has_a_branch() -> None:
     data += data.splitlines(keepends=True)[2].replace(b'"id": "2"', b'"id": "3"').replace(b'"b"', b'"c"')
     (transcript,) = FORMATS["copilot"].read({"events.jsonl": data})
     assert [step.parent for step in transcript.steps] == [None, None, None, 1]
+
+
+def test_a_call_that_an_answer_repeats_is_read_once() -> None:
+    request = {"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}
+    data = lines(START, ("assistant.message", {"content": "Look.", "toolRequests": [request, request]}))
+    (transcript,) = FORMATS["copilot"].read({"events.jsonl": data})
+    messages = [fact for step in transcript.steps for fact in step.facts if isinstance(fact, Message)]
+    assert [call.tool_call_id for message in messages for call in message.tool_calls] == ["c1"]

@@ -16,7 +16,8 @@ from bartack.nouns.parts import Continuation, FileRef, Image, Text, Thinking, To
 from bartack_transcripts.disk.files import found_at, read_transcripts
 from bartack_transcripts.formats import FORMATS, Transcript, entries_of, recognised_format, source_files
 from bartack_transcripts.llm import read_llm
-from tests.transcripts.test_writing import CLAUDE, HISTORY, LIBRARIES, export, read_back, said, session
+from tests.transcripts.conversation import said
+from tests.transcripts.test_writing import CLAUDE, HISTORY, LIBRARIES, export, read_back, session
 
 Json = dict[str, Any]
 each_library = pytest.mark.parametrize("target", LIBRARIES)

@@ -36,11 +36,13 @@ from bartack_transcripts.disk.importing import import_transcript
 from bartack_transcripts.formats import FORMATS, Exported, entries_of, exported
 from bartack_transcripts.writing import with_call_ids, written_anew
 from tests.agent.kit import counting_environment
+from tests.transcripts.conversation import said
 from tests.transcripts.samples import NO_SAMPLES, samples, unexpected
 
 TARGETS = sorted(name for name, row in FORMATS.items() if row.writer is not None and row.homes)
 LIBRARIES = ("pydantic-ai", "langchain", "ai-sdk", "chat-jsonl")  # formats of messages, without sessions
 each_target = pytest.mark.parametrize("target", TARGETS)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEW_ID = "aaaaaaaa-1111-4111-8111-111111111111"
 CLAUDE = ModelRef("anthropic", "claude-x")
 GPT = ModelRef("openai", "gpt-5")
@@ -62,43 +64,6 @@ def read_back(document: Exported, target: str) -> list[Entry]:
     (transcript, *_) = FORMATS[target].read(document.files)
     assert transcript.report.problems == []
     return entries_of(transcript)
-
-
-def said(entries: list[Entry]) -> list[Any]:
-    """The messages, calls and results of the newest branch, without thinking and content that is not sent."""
-    spoken: list[Any] = []
-    results: dict[str, Any] = {}  # ordered by call: some programs keep each result with its call
-    for entry in branch(entries, entries[-1].id):
-        if not (isinstance(entry.fact, Message) and entry.fact.role == "tool") and entry.fact.kind != "custom":
-            spoken += [content for content in results.values() if content is not None]
-            results = {}
-        if isinstance(entry.fact, CompactionSummary):
-            spoken.append(entry.fact.summary)
-        if isinstance(entry.fact, Message) and entry.fact.role == "system":
-            continue  # programs have their own instructions
-        for part in entry.fact.parts if isinstance(entry.fact, Message) else ():
-            match part:
-                case Text() if not part.ignored:
-                    spoken.append(part.text.removeprefix("\u200b"))  # Gemini CLI gets one before "/"
-                case ToolCall() if part.executed_by == "client":
-                    is_valid = "invalid_arguments" not in part.arguments  # how the Responses API gets them
-                    spoken.append((part.tool_name, part.arguments if is_valid else {}))
-                    results[part.tool_call_id] = None
-                case ToolResult():
-                    results[part.tool_call_id] = content_of(part)
-                case _:
-                    pass
-    spoken += [content for content in results.values() if content is not None]
-    return [item for item in spoken if item != ""]
-
-
-def content_of(result: ToolResult) -> Any:
-    """The content, in the same way whether a program keeps a list of texts or joins them."""
-    if isinstance(result.content, tuple):
-        texts = "\n".join(part.text for part in result.content if isinstance(part, Text))
-        kinds = [part.kind for part in result.content if not isinstance(part, Text)]
-        return [texts, *kinds] if kinds else texts
-    return result.content
 
 
 @pytest.mark.skipif(not SAMPLES, reason=NO_SAMPLES)
@@ -354,3 +319,19 @@ def test_codex_lists_a_session_without_a_typed_prompt() -> None:
     untitled = [replace(entry, fact=SessionHeader()) if entry.seq == 1 else entry for entry in session(*facts)]
     assert b'"message":"<command-name>/init' in next(iter(export(untitled, "codex").files.values()))
     assert b'"message":"Imported session"' in next(iter(export(untitled[:1], "codex").files.values()))
+
+
+def test_an_id_that_is_a_word_is_not_replaced_in_texts() -> None:
+    data = json.dumps([{"type": "human", "data": {"content": "trip"}}]).encode()
+    entries = entries_of(FORMATS["langchain"].read({"trip.json": data})[0], NOW)
+    assert export(entries, "langchain", may_keep_id=False).files == {f"{NEW_ID}.json": data}
+    message = {"message": {"role": "user", "content": [{"text": "Plan a trip."}]}, "message_id": 0}
+    files = {
+        "session.json": b'{"session_id": "trip", "session_type": "AGENT"}',
+        "agents/agent_a/agent.json": b'{"agent_id": "a", "state": {}}',
+        "agents/agent_a/messages/message_0.json": json.dumps(message).encode(),
+    }
+    strands = entries_of(FORMATS["strands"].read(files)[0], NOW)
+    written = b"".join(export(strands, "strands", may_keep_id=False).files.values())
+    assert b"Plan a trip." in written
+    assert f'"session_id": "{NEW_ID}"'.encode() in written

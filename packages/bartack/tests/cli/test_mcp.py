@@ -394,16 +394,16 @@ def test_a_read_only_server_needs_a_scope(bartack: Callable[..., Done]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "seen"),
+    ("words", "seen", "mode"),
     [
-        ([], set()),
-        (["--session", "elsewhere"], {"elsewhere"}),
-        (["--project", "."], {"here"}),
-        (["--project", "/"], {"here", "elsewhere"}),
-        (["--project", ".", "--session", "bare"], {"here", "bare"}),
+        ([], set(), "auto"),
+        (["--session", "elsewhere"], {"elsewhere"}, "auto"),
+        (["--project", "."], {"here"}, "auto"),
+        (["--project", "/"], {"here", "elsewhere"}, "auto"),
+        (["--project", ".", "--session", "bare"], {"here", "bare"}, "auto"),
+        (["--project", ".", "--session", "bare"], {"here", "bare"}, "legacy"),  # differs in the handshake only
     ],
 )
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_other_programs_see_only_sessions_in_the_scope(
     shell: Shell, words: list[str], seen: set[str], mode: Any
 ) -> None:

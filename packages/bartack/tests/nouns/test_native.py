@@ -1,6 +1,8 @@
 """msgspec's own reading and writing of entries gives the same bytes, values and errors as the dialect (D-2.4)."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import msgspec
@@ -133,3 +135,22 @@ def test_entries_without_anything_unusual_are_never_left_to_the_dialect() -> Non
         assert codec.decode(text) == entry
     with pytest.raises(DECLINED):
         codec.decode(text.replace(b'"id"', b'"ID"', 1))
+
+
+def test_threads_that_read_and_write_first_get_the_same() -> None:
+    """Code is made when it is first needed, which may be in several threads at once."""
+    texts = [dialect_encode(entry) for entry in SESSION]
+    for _ in range(5):
+        codec = NativeCodec(Entry)
+        together = Barrier(4)
+
+        def work(codec: NativeCodec = codec, together: Barrier = together) -> list[bytes]:
+            together.wait()
+            return [
+                codec.encode_by_kind[type(entry.fact)](codec.decode(text))
+                for entry, text in zip(SESSION, texts, strict=True)
+            ]
+
+        with ThreadPoolExecutor(4) as pool:
+            futures = [pool.submit(work) for _ in range(4)]
+        assert all(future.result() == texts for future in futures)

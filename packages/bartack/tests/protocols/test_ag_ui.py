@@ -219,6 +219,14 @@ def test_deferred_calls_are_pending() -> None:
         log(ToolStarted(tool_call_id="c1", tool_name="look", arguments={"at": "sky"}, deferred=True)),
     ):
         stream.frames(event)
+    assert b'"outcome":{"type":"success"}' in stream.pause()
+
+
+def test_deferred_calls_that_began_earlier_are_named() -> None:
+    log = Log()
+    call = log(answer(CALL))
+    stream = AgUiStream("t", "r", earlier=[call.entry])
+    stream.frames(log(ToolStarted(tool_call_id="c1", tool_name="look", arguments={"at": "sky"}, deferred=True)))
     assert b'"outcome":{"type":"success","pendingToolCallIds":["c1"]}' in stream.pause()
 
 

@@ -181,6 +181,15 @@ def test_facts_that_are_not_part_of_a_context_are_not_read() -> None:
     assert entries.read == [0, 1, 2, 4, 5]
 
 
+def test_a_run_with_the_model_of_the_one_before_is_not_read() -> None:
+    starts = [RunStarted(model=MODEL), RunStarted(model=MODEL), RunStarted(model=ModelRef("p", "other"))]
+    facts: list[list[Fact]] = [[start, user("Look.")] for start in starts]
+    entries = runs(*facts)
+    places = [place for place, entry in enumerate(iter(entries)) if isinstance(entry.fact, RunStarted)]
+    assert context_of(entries).model == ModelRef("p", "other")
+    assert [place in entries.read for place in places] == [True, False, True]
+
+
 def test_of_what_is_summarised_only_settings_and_system_messages_are_read() -> None:
     before: list[Fact] = [
         RunStarted(model=MODEL),

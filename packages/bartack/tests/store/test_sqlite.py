@@ -19,6 +19,7 @@ from bartack.nouns.errors import Conflict, ErrorCode, NotFound, StoreError
 from bartack.nouns.messages import Meta, ModelRef, assistant, user
 from bartack.store import Tail, next_entries
 from bartack.store.jsonl import JsonlStore
+from bartack.store.maintenance import check
 from bartack.store.sqlite import SqliteStore
 from bartack.store.sqlite.file import check_library
 from bartack.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
@@ -407,3 +408,15 @@ async def test_an_append_that_the_database_refuses_leaves_the_session_as_it_was_
     assert tail_after == await store.tail_of("s") == Tail(entry.id, entry.seq)
     assert (await store.load("s"))[-1] == entry
     await store.close()
+
+
+async def test_a_text_of_several_megabytes_is_stored_once_and_returned(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "s.db")
+    header = await store.create_session("s")
+    text = 'a "line" of text\n' * 150_000  # written in pieces
+    entries = next_entries("s", Tail(header.id, 1), [user(text), user(text)], store.environment)
+    await store.append("s", entries, header.id)
+    assert list(await store.entries("s", 1)) == list(entries)
+    assert await check(store, "s") == []
+    await store.close()
+    assert (tmp_path / "s.db").stat().st_size < 1.5 * len(text)

@@ -85,6 +85,8 @@ CHECKED: Mapping[str, _Program] = {
         ("qwen", "--auth-type", "openai", "--approval-mode", "yolo", "-p", "Run the command."),
         "run_shell_command",
         {"command": _COMMAND, "is_background": False},
+        # The answers of the script are not for a sub-agent that reads the conversation for memories.
+        files={".qwen/settings.json": '{"memory": {"enableManagedAutoMemory": false}}'},
     ),
     "pi": _Program(
         ("pi", "-p", "--provider", "bartack", "--model", _MODEL, "Run the command."),

@@ -55,7 +55,7 @@ from bartack_server.web.page import PageEvents, page_entries
 from bartack_server.web.runs import AGENT_KEY
 from bartack_server.web.service import SessionService, gateway_key_in
 from bartack_server.web.session_rules import Scope, rule_for, rules_for, tools_root
-from bartack_server.web.session_search import SESSION_SEARCH
+from bartack_server.web.session_search import SESSION_SEARCH, USAGE
 from bartack_transcripts.formats import FORMATS
 
 __all__ = ["ENDPOINTS"]
@@ -563,6 +563,7 @@ ENDPOINTS = (
         ),
     ),
     SESSION_SEARCH,
+    USAGE,
     Endpoint(
         "GET",
         f"{_SESSION}/entries",

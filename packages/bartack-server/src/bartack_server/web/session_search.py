@@ -1,15 +1,17 @@
-"""The search for sessions in the JSON API: ranked, filtered, and grouped, as on the command line."""
+"""What the JSON API says about all sessions of a user, as on the command line: a search, ranked, filtered and grouped,
+and what they have used."""
 
 from pathlib import Path
 from typing import Any
 
-from bartack.app.sessions import SessionFilter
+from bartack.app.sessions import SessionFilter, home_path
+from bartack.app.usage_report import GROUPINGS, usage_report
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.wire import dump
 from bartack.store.ranking import SearchFilter, parse_search_time, parse_where, search_sessions
 from bartack_server.web.endpoint import PAGE, Call, Endpoint, Query
 
-__all__ = ["SESSION_SEARCH"]
+__all__ = ["SESSION_SEARCH", "USAGE"]
 
 _MAX_SESSIONS = 1000
 
@@ -36,6 +38,42 @@ async def _search(call: Call) -> Any:
     sessions = await search_sessions(store, query, end + 1, prefix=call.user.prefix, chosen=chosen)
     following = str(end) if end < min(len(sessions), _MAX_SESSIONS) else None
     return {"items": [dump(session) for session in sessions[start:end]], "cursor": following}
+
+
+async def _usage(call: Call) -> Any:
+    """The sums of each group, and of all."""
+
+    async def accepts(session_id: str) -> bool:
+        return call.user.may_use(session_id)
+
+    name = call.query("by") or "day"
+    by = next((grouping for grouping in GROUPINGS if grouping == name), None)
+    if by is None:
+        raise PartValidationError(f"by must be one of {', '.join(GROUPINGS)}.", path="$.query.by")
+    report = await usage_report(
+        call.service.store,
+        by,
+        accepts=accepts,
+        since=parse_search_time(call.query("since"), path="$.query.since"),
+        until=parse_search_time(call.query("until"), path="$.query.until"),
+    )
+    rows = [dump(row) for row in report.rows]
+    if by == "project":
+        rows = [{**row, "name": home_path(row["name"])} for row in rows]
+    return {"by": by, "items": rows, "total": dump(report.total), "cursor": None}
+
+
+USAGE = Endpoint(
+    "GET",
+    "/api/usage",
+    _usage,
+    "Return the tokens and costs of all sessions, by day, project, agent or model.",
+    query=(
+        Query("by", "What to add up; by default days.", pattern=f"^({'|'.join(GROUPINGS)})?$"),
+        Query("since", "Only what happened at this ISO 8601 time or later."),
+        Query("until", "Only what happened before this ISO 8601 time."),
+    ),
+)
 
 
 SESSION_SEARCH = Endpoint(

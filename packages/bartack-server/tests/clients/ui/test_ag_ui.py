@@ -467,3 +467,27 @@ async def test_a_yes_does_not_apply_to_a_file_that_has_changed_since_it_was_show
         assert (await thread.server.client.get("/sessions/trip"))["state"] == "waiting"
         done = await thread("run", resume=yes(second))
         assert (done["outcome"], file.read_text()) == ("success", "theirs\n")
+
+
+async def test_the_client_of_copilotkit_shows_tools_and_runs_those_of_the_page() -> None:
+    script = [
+        assistant("Look. ", ToolCall("c1", "weather", {"city": "Oslo"})),
+        assistant(ToolCall("c2", "pick_colour", {})),
+        "Red it is.",
+        "It is still red.",
+    ]
+    async with scripted_server(*script) as server:
+        url = f"{server.client.url}/api/ag-ui"
+        async with npm_client("copilotkit.mjs", url, server.headers["authorization"]) as npm:
+            reply = await npm.receive()
+    assert reply["errors"] == []
+    assert brief(reply) == [
+        ("user", "Paint it."),
+        ("assistant", "Look. ", "weather"),
+        ("tool", '{"city":"Oslo","sky":"rain"}'),
+        ("assistant", "", "pick_colour"),
+        ("tool", "red"),
+        ("assistant", "Red it is."),
+        ("user", "And now?"),
+        ("assistant", "It is still red."),
+    ]

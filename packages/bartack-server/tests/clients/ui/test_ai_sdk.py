@@ -1,10 +1,13 @@
 """The chat of the AI SDK, versions 5, 6 and 7 from npm, against the real server."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -25,8 +28,10 @@ from bartack.protocols.ai_sdk_assembler import UIMessageAssembler
 from bartack.protocols.ai_sdk_messages import ui_messages
 from bartack.store.requests import post
 from bartack.tools import LocalRuntime, ToolDefinition
-from tests.clients.ui.npm_client import NpmClient, npm_client
+from tests.clients.ui.npm_client import HERE as CLIENTS
+from tests.clients.ui.npm_client import NpmClient, node, npm_client
 from tests.clients.ui.scripted import HERE, Server, researcher, scripted_server, some_runs
+from tests.web.browser import in_session_loop, needs_browser, windows
 
 VERSIONS = ("5", "6", "7")
 BUSY = Failed(ErrorCode.OVERLOADED, "busy", retryable=True)
@@ -365,16 +370,57 @@ async def test_the_page_executes_a_deferred_tool(version: str) -> None:
         ]
 
 
+@needs_browser
+@in_session_loop
+@pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_hook_in_react_shows_the_answer_and_asks_for_approval(version: str) -> None:
-    script = [assistant("Wait. ", ToolCall("c1", "transfer", {"amount": 5})), "Done."]
-    async with scripted_server(*script) as server:
-        api = f"{server.client.url}/api/ai-sdk/v{version}/chat"
-        async with npm_client("use_chat.mjs", version, api, server.headers["authorization"]) as npm:
-            page_shown = await npm.receive()
-    assert (page_shown["status"], page_shown["text"]) == ("ready", "PayWait. Done.")
-    assert [message["role"] for message in page_shown["messages"]] == ["user", "assistant"]
-    assert ("transfer", "output-available", "moved 5") in answer(page_shown)
+async def test_the_hook_in_react_streams_asks_and_survives_a_reload(version: str, tmp_path: Path) -> None:
+    aliases = (f"--alias:react-ai=react-ai{version}", f"--alias:ai=ai{version}")
+    bundle = tmp_path / "page.js"
+    options = (
+        "--bundle",
+        "--format=esm",
+        "--define:process.env.NODE_ENV='production'",
+        *aliases,
+        f"--outfile={bundle}",
+    )
+    build = await asyncio.create_subprocess_exec(
+        node(), "node_modules/esbuild/bin/esbuild", "use_chat_page.mjs", *options, "--log-level=error", cwd=CLIENTS
+    )
+    assert await build.wait() == 0
+    script = [
+        assistant(f"Wait until the bank has opened. {HERE} Paying. ", ToolCall("c1", "transfer", {"amount": 5})),
+        "Done.",
+    ]
+    async with scripted_server(*script) as server, windows() as (window,):
+        url, page = server.client.url, window.page
+        content = {"page.html": '<div id="page"></div><script type="module" src="page.js"></script>'}
+        content["page.js"] = bundle.read_text(encoding="utf-8")
+        for name, body in content.items():  # from the origin of the API, as an application would serve it
+            kind = "text/html" if name.endswith("html") else "text/javascript"
+            await page.route(f"{url}/{name}", partial(_fulfil, body, kind))
+        fragment = urlencode(
+            {"api": f"{url}/api/ai-sdk/v{version}/chat", "authorization": server.headers["authorization"]}
+        )
+        await page.goto(f"{url}/page.html#{fragment}")
+        await page.click("#send")
+        await window.sees("Wait until", "main")
+        await page.locator("output", has_text="streaming").wait_for()
+        server.model.proceed.set()
+        await page.locator("#approve").wait_for()
+        await page.reload()
+        await window.sees("Paying.", "main")
+        await page.click("#approve")
+        await window.sees("Done.", "main")
+        await page.locator("output", has_text="ready").wait_for()
+        messages = json.loads(await page.locator("main script").text_content() or "")
+        assert [message["role"] for message in messages] == ["user", "assistant"]
+        assert ("transfer", "output-available", "moved 5") in answer({"messages": messages})
+        assert window.problems == []
+
+
+async def _fulfil(body: str, kind: str, route: Any) -> None:
+    await route.fulfill(body=body, content_type=kind)
 
 
 RESEARCH = assistant("Let me ask.", ToolCall("r1", "research", {"prompt": "Will it rain in Oslo?"}))

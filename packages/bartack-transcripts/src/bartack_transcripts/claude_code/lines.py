@@ -73,11 +73,12 @@ class AnswerLines:
     _keys: set[Hashable] = field(default_factory=set)
 
     def add(self, line: Line) -> None:
-        """Add the blocks of a line that are new; some versions wrote an answer twice."""
+        """Add the blocks of a line that are new; some versions wrote an answer twice. A line may repeat a text."""
         self.lines.append(line)
+        earlier_keys = set(self._keys)
         for block in line.blocks:
             key = _key(block)
-            if key not in self._keys:
+            if key not in (self._keys if "id" in block else earlier_keys):
                 self._keys.add(key)
                 self.blocks.append(block)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from bartack.formats.anthropic_messages.blocks import BlockWriter
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
+from bartack.formats.anthropic_messages.decode import AnthropicContinuation
 from bartack.formats.losses import Losses
 from bartack.nouns.deltas import Usage
 from bartack.nouns.entries import CompactionSummary, Entry, StreamFailed

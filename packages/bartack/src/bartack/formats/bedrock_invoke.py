@@ -30,7 +30,7 @@ from bartack.formats.anthropic_messages.decode import AnthropicMessages
 from bartack.formats.bedrock_converse import FORMAT as CONVERSE
 from bartack.formats.bedrock_converse.capabilities import family_of
 from bartack.formats.bedrock_converse.decode import BedrockConverse
-from bartack.formats.body_values import Json, number_at, object_at, object_of, text_at
+from bartack.formats.body_values import Json, beyond, number_at, object_at, object_of, text_at
 from bartack.formats.decoder import UNREADABLE, Decoder
 from bartack.formats.format import ALL_FEATURES, NO_SCHEMA, Feature, Format, HistoryRules
 from bartack.formats.framing import Frame, FramingName
@@ -72,7 +72,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
     family, model_id = family_of(request.config.model_id), request.config.model_id
     if family == "anthropic" or "claude" in model_id:
         body = MESSAGES.encode(_with_default(request, MESSAGES, "anthropic_version", _ANTHROPIC_VERSION), losses)
-        return {key: value for key, value in body.items() if key not in _IN_URL}
+        return beyond(body, *_IN_URL)
     if "nova" in model_id:
         body = CONVERSE.encode(_with_default(request, CONVERSE, "schemaVersion", _NOVA_SCHEMA), losses)
         own = body.pop("additionalModelRequestFields", {})  # Converse passes these on to the model
@@ -81,7 +81,7 @@ def encode(request: ModelRequest, losses: Losses) -> Json:
         return _encode_titan(request, losses)
     if family in _CHAT_FAMILIES:
         body = CHAT.encode(request, losses)
-        return {key: value for key, value in body.items() if key not in _IN_URL}
+        return beyond(body, *_IN_URL)
     raise ConfigError(
         f"InvokeModel is not supported for {model_id!r}; use bedrock-converse",
         path="$.config.modelId",

@@ -25,6 +25,7 @@ __all__ = [
     "beyond",
     "bytes_at",
     "count_leading_system",
+    "fields_at",
     "items_at",
     "list_at",
     "message_at",
@@ -133,6 +134,11 @@ def object_at(value: Any, path: str) -> Json:
     if not isinstance(value, dict):
         raise _wrong_value_error(value, "an object", path)
     return value
+
+
+def fields_at(value: Any, path: str) -> Json:
+    """The fields that an object has; null is the absence of a field. `PartValidationError` for anything else."""
+    return {name: field for name, field in object_at(value, path).items() if field is not None}
 
 
 def list_at(value: Any, path: str) -> list[Any]:

@@ -27,6 +27,8 @@ from bartack.formats.body_values import (
     NO_OUTPUT,
     HistoryReader,
     Json,
+    beyond,
+    fields_at,
     items_at,
     list_at,
     message_at,
@@ -282,7 +284,7 @@ def _images_of_results(images: list[Json]) -> list[Json]:
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
-    remaining = {key: value for key, value in object_at(body, "$").items() if value is not None and key != "stream"}
+    remaining = beyond(fields_at(body, "$"), "stream")
     model = text_at(remaining.pop("model", None) or model_id or None, "$.model")
     reader = _Reader(provider, model)
     wires = objects_at(remaining.pop("messages", None), "$.messages")

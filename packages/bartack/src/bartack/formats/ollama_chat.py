@@ -27,7 +27,9 @@ import msgspec
 
 from bartack.formats.body_values import (
     Json,
+    beyond,
     bytes_at,
+    fields_at,
     items_at,
     message_at,
     object_at,
@@ -199,7 +201,7 @@ def _written_result(result: ToolResult, where: str, names: dict[str, str], losse
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that this body makes. Raises `PartValidationError` if it is not a body of this format."""
-    remaining = {key: value for key, value in object_at(body, "$").items() if value is not None and key != "stream"}
+    remaining = beyond(fields_at(body, "$"), "stream")
     model = text_at(remaining.pop("model", None) or model_id or None, "$.model")
     reader = _Reader(Continuation(provider, model, {_THINKING: {}}))
     messages = [

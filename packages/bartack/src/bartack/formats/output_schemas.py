@@ -14,6 +14,7 @@ against the original schema.
 from collections.abc import Callable
 from typing import Any
 
+from bartack.formats.body_values import beyond
 from bartack.nouns.json_values import json_text
 
 __all__ = ["claude_schema", "closed", "fits_strict_mode", "is_closed", "strict_schema"]
@@ -104,8 +105,8 @@ def _without(shape: Json, takes: Callable[[Json, str], bool]) -> Json:
     if "oneOf" in shape and "anyOf" not in shape:
         shape = {"anyOf" if key == "oneOf" else key: value for key, value in shape.items()}
     lost = {key: value for key, value in shape.items() if not takes(shape, key)}
-    remaining = {key: value for key, value in shape.items() if key not in lost}
-    return _noted(remaining, {key: value for key, value in lost.items() if key not in _SILENT})
+    remaining = beyond(shape, *lost)
+    return _noted(remaining, beyond(lost, *_SILENT))
 
 
 def _noted(shape: Json, notes: Json) -> Json:
@@ -132,7 +133,7 @@ def _changed(shape: Any, change: Callable[[Json], Json]) -> Any:
     return {**shape, **inner}
 
 
-def _shapes(schema: Json) -> list[Json]:
+def _shapes(schema: Any) -> list[Json]:
     shapes: list[Json] = []
 
     def note(shape: Json) -> Json:
@@ -168,26 +169,20 @@ def _items(group: Any) -> list[tuple[str, Any]]:
     return list(group.items()) if isinstance(group, dict) else []
 
 
-def _texts_in(value: Any) -> set[str]:
-    return {item for item in value if isinstance(item, str)} if isinstance(value, list) else set()
-
-
 def fits_strict_mode(schema: Any) -> bool:
     """Whether every object in a schema is closed and requires all its properties.
 
     Strict mode refuses other schemas (platform.openai.com/docs/guides/structured-outputs, "Supported schemas").
     """
-    if not isinstance(schema, dict):
+    return all(map(_is_strict, _shapes(schema)))
+
+
+def _is_strict(shape: Json) -> bool:
+    properties = shape.get("properties")
+    if shape.get("type") != "object" and not isinstance(properties, dict):
         return True
-    properties = schema.get("properties")
-    if schema.get("type") == "object" or isinstance(properties, dict):
-        names = properties if isinstance(properties, dict) else {}
-        if schema.get("additionalProperties") is not False or sorted(_texts_in(schema.get("required"))) != sorted(
-            names
-        ):
-            return False
-    by_name = [schema.get(key) for key in ("properties", "$defs", "definitions")]
-    listed = [schema.get(key) for key in ("anyOf", "oneOf", "allOf", "prefixItems")]
-    inner = [subschema for group in by_name if isinstance(group, dict) for subschema in group.values()]
-    inner += [subschema for group in listed if isinstance(group, list) for subschema in group]
-    return all(map(fits_strict_mode, [*inner, schema.get("items")]))
+    required = shape.get("required")
+    texts = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+    return shape.get("additionalProperties") is False and texts == set(
+        properties if isinstance(properties, dict) else ()
+    )

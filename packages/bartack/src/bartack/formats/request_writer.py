@@ -33,6 +33,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from bartack.formats.body_values import beyond
 from bartack.formats.format import Format, HistoryRules
 from bartack.formats.losses import Facts, Loss, Losses, LossReport, PrefixChanged, Trail
 from bartack.formats.media import with_inline_data
@@ -78,7 +79,7 @@ class RequestWriter:
     def _write(self, request: ModelRequest, beginning: "_Beginning") -> Written:
         encoded = encode_request(self._format, request, beginning=beginning)
         report, call_ids = encoded.report(), encoded.repaired.call_ids()
-        body = {key: value for key, value in encoded.body.items() if key not in self._without} | self._fields
+        body = beyond(encoded.body, *self._without) | self._fields
         items = encoded.trail.items
         name = next((key for key, value in body.items() if items is not None and value is items), None)
         if name is None:  # the format does not continue

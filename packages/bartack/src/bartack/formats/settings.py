@@ -31,7 +31,7 @@ provider publishes a table of its own use that one.
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from bartack.formats.body_values import Json, object_of, present, texts_at
+from bartack.formats.body_values import Json, beyond, object_of, present, texts_at
 from bartack.formats.losses import Losses
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig, ToolSpec
 from bartack.nouns.errors import ConfigError, PartValidationError
@@ -191,7 +191,7 @@ def own_extra(request: ModelRequest, format: str, losses: Losses) -> Json:
         _add_foreign(spec.extra or {}, f"tools[{index}].extra", format, losses)
     extra = request.config.extra or {}
     _add_foreign(extra, "config.extra", format, losses)
-    return {**object_of(extra, format), **{name: value for name, value in extra.items() if name not in FORMATS}}
+    return {**object_of(extra, format), **beyond(extra, *FORMATS)}
 
 
 def own_fields(spec: ToolSpec, format: str) -> Json:

@@ -102,7 +102,7 @@ class HttpClient:
             try:
                 chunk = await content.readany()
             except (aiohttp.ClientError, OSError) as error:  # includes TimeoutError
-                raise waits.failure(error) from None
+                raise waits.read_error(error) from None
             waits.end_read()
             if not chunk:
                 return
@@ -184,7 +184,7 @@ class _Waits:
             self._has_begun = True
             self.end()  # another limit applies from now on; the next read sets the timer for it
 
-    def failure(self, error: Exception) -> ModelError:
+    def read_error(self, error: Exception) -> ModelError:
         """The error for a read that failed."""
         return self._timeout_error(self._expired) if self._expired else _connection_error(self._request, error)
 

@@ -12,8 +12,8 @@ code from the annotations of the nouns:
 - Such a noun is written as a struct of its own (*mirror*), whose fields have the wrapped values.
 
 What msgspec does not check itself is checked by Python expressions, compiled from the annotations, such as
-``(value.run_id is None or type(value.run_id) is str)``. All that belongs to one entry stands in one function: calls
-would take longer than the checks.
+``(value.run_id is None or type(value.run_id) is str)``. There is one function per kind of fact, because calls would
+take longer than the checks.
 
 Where msgspec is more lenient than a dialect, or would drop something, the codec declines: unknown keys, times outside
 UTC, subclasses of ``str``, numbers that are not finite, values of another type than their field declares, and anything
@@ -122,9 +122,9 @@ def _named(value: Any) -> str:
 
 def _function(argument: str, *lines: str) -> Callable[..., Any]:
     body = "\n ".join(lines)
-    exec(f"def function({argument}):\n {body}", _scope)  # all names in it are those of fields, or made here
-    function: Callable[..., Any] = _scope.pop("function")
-    return function
+    made: dict[str, Callable[..., Any]] = {}  # not in the scope, where another thread may be making one
+    exec(f"def function({argument}):\n {body}", _scope, made)  # all names in it are those of fields, or made here
+    return made["function"]
 
 
 def _all(conditions: Sequence[str]) -> str:
@@ -160,7 +160,8 @@ def _reading(tp: Any) -> _Reading:
         wire_type = GenericAlias(tuple, (item.wire_type, ...))
         build = item.build
         if build is None:
-            return _Reading(wire_type)
+            each = item.check("item")
+            return _Reading(wire_type, lambda path: f"all([{each} for item in {path}])" if each else "")
         return _Reading(wire_type, build=lambda path: f"tuple([{build('item')} for item in {path}])")
     if origin is dict:
         return _Reading(tp, lambda path: f"is_shallow({path})" if args[1] is Any else "")

@@ -86,6 +86,7 @@ class AgUiStream:
         self._reasoning: list[str] = []  # the ids of the reasoning messages of the step
         self._pieces: list[str] = []  # what has arrived of the text that grows
         self._arguments: dict[str, list[str]] = {}  # what has arrived of the arguments of open calls, by key
+        self._started: set[str] = set()  # the calls that began in this stream
         self._subagents: dict[str, c.Subagent] = {}  # the sub-agents that work, by the keys of their calls
 
     @property
@@ -273,6 +274,7 @@ class AgUiStream:
                 owner = self._opened(self._message_id, role="assistant")
                 owner.setdefault("toolCalls", []).append({"id": key, "type": "function", "function": function})
                 self._arguments[key] = []
+                self._started.add(key)
                 ids = {"toolCallId": key, "toolCallName": change.tool_name, "parentMessageId": self._message_id}
                 yield {"type": "TOOL_CALL_START", **ids}
             case c.CallGrew():
@@ -349,7 +351,10 @@ class AgUiStream:
             own = [interrupt["id"] for interrupt in interrupts if interrupt.get("subagentRunId") == subagent.session_id]
             suspended = {"type": "suspended", "interruptIds": own}
             yield {"type": "SUBAGENT_FINISHED", **_attributed(subagent), "outcome": suspended}
-        outcome: Json = {"type": "success", "pendingToolCallIds": list(change.deferred)}
+        outcome: Json = {"type": "success"}
+        if not self._started.issuperset(change.deferred):
+            # Clients before 1.0 refuse the ids, and later ones know the calls that began in this stream.
+            outcome["pendingToolCallIds"] = list(change.deferred)
         if interrupts:
             outcome = {"type": "interrupt", "interrupts": interrupts}
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}

@@ -5,12 +5,13 @@ import { each, h, money, place, shortId, write } from "./dom.js";
 import { icon, mark } from "./icons.js";
 import { popButton } from "./popover.js";
 import { marked, mayNotify, notify, setMark, settingsPanel } from "./settings.js";
+import { usagePanel } from "./usage.js";
 import "./worker-status.js";
 
 const EVERY_MS = 4000;
 const MOST = 200; // sessions per request
-const HITS = 60; // passages that a search shows
-const PER_SESSION = 3;
+const FOUND = 30; // sessions that a search shows
+const WEEK_MS = 7 * 24 * 3600 * 1000;
 const WORDS = { running: "running", waiting: "needs approval", interrupted: "interrupted", idle: "" };
 
 class SessionList extends HTMLElement {
@@ -20,7 +21,9 @@ class SessionList extends HTMLElement {
   #filter = ""; // the agent or the directory that is shown alone
   #cursor = null;
   #sessions = [];
-  #hits = new Map(); // session id -> passages
+  #found = new Map(); // session id -> {title, matches, hits}, the best matches first
+  #isRecent = false; // searches the last week only
+  #hasFailed = false; // searches failures only
   #hidden = new Set(); // sessions that are about to be deleted
   #states = null; // session id -> its state at the last look; null before the first one
   #timer = null;
@@ -39,7 +42,7 @@ class SessionList extends HTMLElement {
         h("div", { class: "brand" }, mark("mark"), "Bartack", h("button", { type: "button", class: "b q ic", "aria-label": "New session", title: "New session (N)", onclick: () => { location.hash = ""; } }, icon("plus"))),
         h("div", { class: "find" }, icon("search"), search, h("kbd", { "aria-hidden": "true" }, "/")), this.#chips),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Session list" }, this.#lists, this.#none, this.#more),
-      h("footer", {}, h("worker-status", {}), popButton({ class: "b q ic", "aria-label": "Settings", title: "Settings" }, [icon("settings")], () => settingsPanel(), "above")));
+      h("footer", {}, h("worker-status", {}), popButton({ class: "b q ic", "aria-label": "Usage", title: "Usage" }, [icon("usage")], () => usagePanel(), "above"), popButton({ class: "b q ic", "aria-label": "Settings", title: "Settings" }, [icon("settings")], () => settingsPanel(), "above")));
     this.refresh();
     document.addEventListener("visibilitychange", this.#seen);
     this.#timer = setInterval(() => (document.hidden && !mayNotify()) || this.refresh(), EVERY_MS);
@@ -75,7 +78,7 @@ class SessionList extends HTMLElement {
     try {
       const [page, found] = await Promise.all([
         get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(MOST, this.#sessions.length)), cursor, query }),
-        query && !cursor ? get("search", { query, limit: HITS, best: true }) : { items: [] },
+        query && !cursor ? get("search/sessions", { query, limit: FOUND, since: this.#isRecent ? new Date(Date.now() - WEEK_MS).toISOString() : null, errors: this.#hasFailed || null }) : { items: [] },
       ]);
       if (query !== this.#query) return; // superseded by a newer search
       const isBeginning = !cursor && this.#sessions.length > MOST && query === this.#shown; // only the start of a long list is refreshed
@@ -83,7 +86,7 @@ class SessionList extends HTMLElement {
       const others = this.#sessions.filter((session) => !known.has(session.id));
       this.#sessions = cursor ? [...others, ...page.items] : isBeginning ? [...page.items, ...others] : page.items;
       if (!isBeginning) this.#cursor = page.cursor;
-      if (!cursor) this.#hits = Map.groupBy(found.items, (hit) => hit.sessionId);
+      if (!cursor) this.#found = new Map(found.items.map((session) => [session.sessionId, session]));
       this.#shown = query;
       this.#compareStates(page.items);
       this.#draw();
@@ -107,14 +110,9 @@ class SessionList extends HTMLElement {
   }
 
   #draw() {
-    const sessions = this.#sessions.filter((session) => !this.#hidden.has(session.id));
+    const sessions = (this.#shown ? this.#matching() : this.#sessions).filter((session) => !this.#hidden.has(session.id));
     this.#drawFilters(sessions);
     const chosen = sessions.filter((session) => !this.#filter || agentOf(session) === this.#filter || session.directory === this.#filter);
-    if (this.#shown) {
-      const order = [...this.#hits.keys()]; // the best matches first; sessions of which only the title matches come last
-      const rank = ({ id }) => (this.#hits.has(id) ? order.indexOf(id) : order.length);
-      chosen.sort((one, two) => rank(one) - rank(two));
-    }
     const hasSeveralAgents = new Set(sessions.map(agentOf)).size > 1;
     const [pins, unread] = [marked("pinned"), marked("unread")];
     const groups = new Map(this.#shown ? [[`Found in ${chosen.length} ${chosen.length === 1 ? "session" : "sessions"}`, chosen]] : [["Live", []], ["Pinned", []]]);
@@ -139,13 +137,26 @@ class SessionList extends HTMLElement {
     this.#more.hidden = !this.#cursor;
   }
 
-  /** One chip for each agent and project, if there are several. */
+  /** The sessions that a search has found, the best first; those of which only the title matches come last. */
+  #matching() {
+    const listed = new Map(this.#sessions.map((session) => [session.id, session]));
+    const best = [...this.#found.values()].map(({ sessionId, title }) => listed.get(sessionId) ?? { id: sessionId, title, state: "idle" });
+    return this.#isRecent || this.#hasFailed ? best : [...best, ...this.#sessions.filter(({ id }) => !this.#found.has(id))];
+  }
+
+  /** One chip for each agent and project, if there are several; and what a search can be restricted to. */
   #drawFilters(sessions) {
     const names = [new Set(sessions.map(agentOf)), new Set(sessions.map((session) => session.directory).filter(Boolean))].flatMap((set) => (set.size > 1 ? [...set] : []));
     if (this.#filter && !names.includes(this.#filter)) this.#filter = "";
-    each(this.#chips, names.length ? ["", ...names.slice(0, 6)] : [], (name) => name,
-      (name) => h("button", { type: "button", class: "chip", title: name, onclick: () => { this.#filter = name; this.#draw(); } }, h("span", {}, name ? name.split("/").at(-1) : "All")),
-      (chip, name) => chip.setAttribute("aria-pressed", String(this.#filter === name)));
+    const sources = (names.length ? ["", ...names.slice(0, 6)] : []).map((name) => ({ name, text: name ? name.split("/").at(-1) : "All", isOn: this.#filter === name,
+      act: () => { this.#filter = name; this.#draw(); } }));
+    const limits = this.#query ? [
+      { name: "Last 7 days", isOn: this.#isRecent, act: () => { this.#isRecent = !this.#isRecent; this.refresh(); } },
+      { name: "Failures", isOn: this.#hasFailed, act: () => { this.#hasFailed = !this.#hasFailed; this.refresh(); } },
+    ] : [];
+    each(this.#chips, [...sources, ...limits], ({ name }) => name,
+      ({ name, text, act }) => h("button", { type: "button", class: "chip", title: name, onclick: act }, h("span", {}, text ?? name)),
+      (chip, { isOn }) => chip.setAttribute("aria-pressed", String(isOn)));
   }
 
   #fill(link, session, hasSeveralAgents, pins, isUnread) {
@@ -170,10 +181,10 @@ class SessionList extends HTMLElement {
   }
 
   #fillHits(item, session) {
-    const hits = this.#shown ? this.#hits.get(session.id) ?? [] : [];
+    const { hits, matches } = (this.#shown && this.#found.get(session.id)) || { hits: [], matches: 0 };
     const words = this.#shown.split(/\s+/).filter(Boolean);
-    const more = hits.length - PER_SESSION;
-    place(item, [item.firstChild, ...hits.slice(0, PER_SESSION).map((hit) => h("a", { class: "hit", href: `#session=${encodeURIComponent(session.id)}` }, ...highlighted(hit.snippet, words))),
+    const more = matches - hits.length;
+    place(item, [item.firstChild, ...hits.map((hit) => h("a", { class: "hit", href: `#session=${encodeURIComponent(session.id)}` }, ...highlighted(hit.snippet, words))),
       ...(more > 0 ? [h("span", { class: "hit" }, `${more} more in this session`)] : [])]);
   }
 }

@@ -152,7 +152,6 @@ class SessionView extends HTMLElement {
     this.#interrupted.hidden = true;
     this.#allowed.hidden = true;
     this.#shown.clear();
-    this.#list.classList.remove("settled");
     this.#list.replaceChildren(...(id ? [h("div", { class: "skeleton", "aria-label": "Loading" }, h("i", {}), h("i", {}), h("i", {}))] : []));
     this.#clearAnswer();
     this.#do(null);
@@ -359,7 +358,7 @@ class SessionView extends HTMLElement {
   #settle() {
     this.#settling ??= setTimeout(() => {
       this.#settling = null;
-      this.#list.classList.add("settled");
+      for (const element of this.#list.children) element.classList.add("settled");
     }, SETTLED_MS);
   }
 
@@ -596,7 +595,6 @@ class SessionView extends HTMLElement {
   async #showEarlier() {
     const isLoaded = items(this.#branch).filter((item) => !item.queued).length > this.#most;
     if (!isLoaded && !(await this.#loadEarlier())) return;
-    this.#list.classList.remove("settled");
     const height = this.#talk.scrollHeight;
     this.#most += DRAWN;
     this.#draw();

@@ -3,8 +3,8 @@
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
-from bartack.formats.body_values import INVALID_JSON
+from bartack.formats.anthropic_messages.decode import AnthropicContinuation
+from bartack.formats.body_values import INVALID_JSON, beyond
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.losses import Losses, PrefixChanged
 from bartack.formats.media import has_content, media_type, placeholder
@@ -132,7 +132,7 @@ class BlockWriter:
             caller = data.get("caller")
             if isinstance(caller, dict) and not self._is_sent(caller.get("tool_id", "")):
                 self._losses.add(where, "caller of the tool", "the call that made it is not sent")
-                data = {key: value for key, value in data.items() if key != "caller"}
+                data = beyond(data, "caller")
             return [_use("tool_use", part.tool_call_id, part.tool_name, arguments, data)]
         if "type" not in data:
             if part.continuation is None or data:
@@ -221,7 +221,7 @@ def _media(part: Image | FileRef) -> Json | None:
 
 def _fields(data: Json) -> Json:
     """The block's own fields that no part has (citations, cache_control, caller, ...)."""
-    return {key: value for key, value in data.items() if key not in _NOT_FIELDS}
+    return beyond(data, *_NOT_FIELDS)
 
 
 def _use(kind: str, call_id: str, name: str, arguments: Json, data: Json) -> Json:

@@ -21,31 +21,163 @@ How blocks become parts (the cases named here are in recordings/anthropic-messag
 
 Recorded streams never interleave blocks. If blocks do overlap, a later one waits until the earlier one has ended, so
 that no part is split. Calls have keys of their own and may overlap.
+
+Every field of an event may be missing or null: servers that imitate the format omit what they do not have.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 
-from bartack.formats.anthropic_messages.events import (
-    AnthropicCounts,
-    AnthropicEvent,
-    BlockDelta,
-    ErrorBody,
-    MessageBody,
-    readable_result,
-    usage_of,
-)
-from bartack.formats.body_values import parsed_object, text_of
+from bartack.formats.body_values import beyond, parsed_object, text_of
 from bartack.formats.decoder import Decoder, event_type, joined_pieces
 from bartack.formats.framing import Frame
-from bartack.nouns.deltas import FinishReason
+from bartack.formats.usage import token_count
+from bartack.nouns.deltas import FinishReason, Usage
 from bartack.nouns.errors import ErrorCode
 from bartack.nouns.json_values import json_text
-from bartack.nouns.parts import ToolContent
+from bartack.nouns.parts import Text, ToolContent
 
-__all__ = ["FINISH_REASONS", "AnthropicMessages"]
+__all__ = ["FINISH_REASONS", "AnthropicContinuation", "AnthropicMessages", "readable_result"]
+
+# -- the events
+
+
+class _Block(TypedDict):
+    type: str
+    text: NotRequired[str]
+    tool_use_id: NotRequired[str]
+
+
+class _Caller(TypedDict, total=False):
+    tool_id: str
+
+
+class _Container(TypedDict, total=False):
+    id: str
+
+
+class AnthropicContinuation(TypedDict, total=False):
+    """What a part keeps of its block: the decoder and the reader write it, the encoder and the writer read it.
+
+    Other fields of a block (cache_control, title, ...) are kept under Anthropic's names.
+    """
+
+    block: _Block  # a whole block that no part can represent
+    callId: str
+    caller: _Caller | str  # Anthropic's field: the code that made a client call
+    citations: Any
+    container: _Container  # where the provider ran its tools; on the last part of a message
+    data: str  # the content of redacted thinking
+    result: _Block  # the raw result block of a provider call
+    resultOf: str  # on a placeholder part: the id of the provider call whose result block was here
+    signature: str
+    turn: dict[str, Any]  # the fields of a turn besides its role and content; on its first part
+    type: str  # the block's type, where the part alone does not imply it
+
+
+class _ErrorBody(msgspec.Struct, gc=False):
+    type: str | None = None
+    message: str | None = None
+
+
+class _OutputDetails(msgspec.Struct, gc=False):
+    thinking_tokens: int | None = None
+
+
+class _AnthropicCounts(msgspec.Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+    cache_creation: dict[str, Any] | None = None
+    server_tool_use: dict[str, Any] | None = None
+
+
+class _MessageBody(msgspec.Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
+    usage: _AnthropicCounts | None = None
+    container: dict[str, Any] | None = None
+
+
+class _BlockDelta(msgspec.Struct, gc=False):
+    type: str | None = None
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    citation: dict[str, Any] | None = None
+    stop_reason: str | None = None
+    container: dict[str, Any] | None = None
+
+
+class _AnthropicEvent(msgspec.Struct, gc=False):
+    type: str | None = None
+    index: int | None = None
+    delta: _BlockDelta | None = None
+    content_block: dict[str, Any] | None = None
+    message: _MessageBody | str | None = None
+    usage: _AnthropicCounts | None = None
+    error: _ErrorBody | str | None = None
+
+
+def _usage_of(counts: _AnthropicCounts) -> Usage:
+    """The usage in our terms: Anthropic counts cache reads and writes apart from `input_tokens`."""
+    cache_read, cache_write = (
+        token_count(counts.cache_read_input_tokens),
+        token_count(counts.cache_creation_input_tokens),
+    )
+    details = counts.output_tokens_details
+    return Usage(
+        (token_count(counts.input_tokens) or 0) + (cache_read or 0) + (cache_write or 0),
+        token_count(counts.output_tokens) or 0,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+        reasoning_tokens=None if details is None else token_count(details.thinking_tokens),
+        extra=_separately_priced(counts),
+    )
+
+
+def _separately_priced(counts: _AnthropicCounts) -> dict[str, Any] | None:
+    """Counts with prices of their own: cache writes by lifetime, requests made by the provider's tools."""
+    reported = {"cacheCreation": counts.cache_creation, "serverToolUse": counts.server_tool_use}
+    groups = {
+        name: {key: count for key, count in (group or {}).items() if isinstance(count, int) and count > 0}
+        for name, group in reported.items()
+    }
+    return {name: group for name, group in groups.items() if group} or None
+
+
+def readable_result(block: dict[str, Any]) -> tuple[ToolContent, bool]:
+    """The content of a result block, and whether it is an error.
+
+    Strings that only the provider can decrypt are omitted: they are long, and the raw block is kept beside the result.
+    """
+    content = _readable(block.get("content"))
+    if isinstance(content, dict):
+        return content, block.get("is_error") is True or text_of(content, "type").endswith("_error")
+    is_error = block.get("is_error") is True
+    if isinstance(content, str):
+        return content, is_error
+    items = content if isinstance(content, list) else []
+    if items and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in items):
+        return tuple(Text(item["text"]) for item in items), is_error
+    return {"content": items}, is_error
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _readable(item) for key, item in value.items() if not key.startswith("encrypted_")}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
+
+
+# -- the decoder
+
 
 # docs.claude.com, "Handling stop reasons".
 FINISH_REASONS: dict[str, FinishReason] = {
@@ -78,7 +210,7 @@ class AnthropicMessages(Decoder):
     """Decodes `content_block_delta` and related events."""
 
     format: ClassVar[str] = "anthropic-messages"
-    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(AnthropicEvent)
+    events: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_AnthropicEvent)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -100,11 +232,11 @@ class AnthropicMessages(Decoder):
         self._unanswered: set[str] = set()  # keys of provider calls without a result
         self._inputs: dict[int, str] = {}  # arguments in `content_block_start`, unless deltas follow
         self._call_end: _CallEnd | None = None
-        self._waiting: dict[int, list[tuple[AnthropicEvent, Frame]]] = {}  # events of overlapping blocks, by index
-        self._counts = AnthropicCounts()
+        self._waiting: dict[int, list[tuple[_AnthropicEvent, Frame]]] = {}  # events of overlapping blocks, by index
+        self._counts = _AnthropicCounts()
         self._container: dict[str, Any] | None = None
 
-    def read(self, event: AnthropicEvent, frame: Frame) -> None:
+    def read(self, event: _AnthropicEvent, frame: Frame) -> None:
         if event.type == "content_block_delta":
             delta = event.delta
             if event.index == self._text_index and delta is not None and delta.text:
@@ -123,7 +255,7 @@ class AnthropicMessages(Decoder):
     def read_unparsed(self, frame: Frame) -> bool:
         if frame.data == b"[DONE]":  # added by gateways that speak several formats; not verified
             if self.out.finish_reason is not None:
-                self._read_message_stop(AnthropicEvent(), frame)
+                self._read_message_stop(_AnthropicEvent(), frame)
             return True
         return event_type(frame.data) not in (None, "content_block_delta", *_EVENTS)
 
@@ -134,7 +266,7 @@ class AnthropicMessages(Decoder):
 
     # -- deltas
 
-    def _read_delta(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _read_delta(self, event: _AnthropicEvent, frame: Frame) -> None:
         delta, index = event.delta, event.index or 0
         if delta is None:
             return
@@ -177,7 +309,7 @@ class AnthropicMessages(Decoder):
             self._new_part = False
             self._last_kind = "thinking"
 
-    def _collect(self, delta: BlockDelta, frame: Frame) -> None:
+    def _collect(self, delta: _BlockDelta, frame: Frame) -> None:
         if delta.citation is not None and self._pending.can_keep(delta.citation):
             self._citations.append(delta.citation)
         if delta.signature:
@@ -186,18 +318,18 @@ class AnthropicMessages(Decoder):
 
     def _collect_unknown(self, frame: Frame) -> None:
         """Keep a delta that adds to a block in a way that is unknown here."""
-        piece = {name: value for name, value in self.plain_json(frame)["delta"].items() if name != "type"}
+        piece = beyond(self.plain_json(frame)["delta"], "type")
         if self._pending.can_keep(piece):
             self._block.append(piece)
             self._pending.hold(len(frame.data))
 
-    def _wait(self, index: int, event: AnthropicEvent, frame: Frame) -> None:
+    def _wait(self, index: int, event: _AnthropicEvent, frame: Frame) -> None:
         self._waiting.setdefault(index, []).append((event, frame))
         self._pending.hold(len(frame.data))
 
     # -- blocks
 
-    def _read_block_start(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _read_block_start(self, event: _AnthropicEvent, frame: Frame) -> None:
         index, block = event.index or 0, event.content_block
         if block is None or not self._pending.can_keep(block):
             return
@@ -208,7 +340,7 @@ class AnthropicMessages(Decoder):
             self._close_current()
         self._open(index, block)
 
-    def _read_block_stop(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _read_block_stop(self, event: _AnthropicEvent, frame: Frame) -> None:
         index = event.index or 0
         if self._current not in (None, index):
             self._wait(index, event, frame)
@@ -237,7 +369,7 @@ class AnthropicMessages(Decoder):
     def _open_call(self, index: int, block: dict[str, Any], kind: str) -> None:
         self._emit_whole_input(index)
         call_id = text_of(block, "id")
-        extra = {key: value for key, value in block.items() if key not in _CALL_KEYS}
+        extra = beyond(block, *_CALL_KEYS)
         if kind == "tool_use":
             key: str | int = index
             self.out.open_call(key, text_of(block, "name"), provider_id=call_id, continuation=extra or None)
@@ -337,9 +469,9 @@ class AnthropicMessages(Decoder):
 
     # -- the message
 
-    def _read_message_start(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _read_message_start(self, event: _AnthropicEvent, frame: Frame) -> None:
         message = event.message
-        if not isinstance(message, MessageBody):
+        if not isinstance(message, _MessageBody):
             return
         self.out.start(message.model, message.id)
         # Blocks that come whole: ai--anthropic-programmatic-tool-calling.1--1-1e2e88.
@@ -349,25 +481,25 @@ class AnthropicMessages(Decoder):
                 self._stop(index)
         self._read_outcome(message.stop_reason, message.container, message.usage)
 
-    def _read_whole(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _read_whole(self, event: _AnthropicEvent, frame: Frame) -> None:
         """Read a response that was not streamed."""
         if self.out.started:
             return
         try:
-            message = msgspec.convert(self.plain_json(frame), MessageBody)
+            message = msgspec.convert(self.plain_json(frame), _MessageBody)
         except ValueError as error:
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {self.format} message: {error}")
             return
-        self._read_message_start(AnthropicEvent(message=message), frame)
+        self._read_message_start(_AnthropicEvent(message=message), frame)
         if self.out.finish_reason is not None:  # else the end of the bytes is an error
             self._read_message_stop(event, frame)
 
-    def _read_message_delta(self, event: AnthropicEvent, frame: Frame) -> None:
-        delta = event.delta or BlockDelta()
+    def _read_message_delta(self, event: _AnthropicEvent, frame: Frame) -> None:
+        delta = event.delta or _BlockDelta()
         self._read_outcome(delta.stop_reason, delta.container, event.usage)
 
     def _read_outcome(
-        self, stop_reason: str | None, container: dict[str, Any] | None, counts: AnthropicCounts | None
+        self, stop_reason: str | None, container: dict[str, Any] | None, counts: _AnthropicCounts | None
     ) -> None:
         if stop_reason:
             self.out.finish(FINISH_REASONS.get(stop_reason, "other"), stop_reason)
@@ -376,17 +508,17 @@ class AnthropicMessages(Decoder):
         if counts is not None and not self.out.ended:
             self._update_counts(counts)
 
-    def _update_counts(self, counts: AnthropicCounts) -> None:
+    def _update_counts(self, counts: _AnthropicCounts) -> None:
         # Older streams repeat only `output_tokens` at the end, newer ones every count: the last value of each holds.
         # Older: openllmetry--test_thinking-test_anthropic_thinking_streaming_legacy--0-cc912a.
-        for name in AnthropicCounts.__struct_fields__:
+        for name in _AnthropicCounts.__struct_fields__:
             value = getattr(counts, name)
             if value is not None:
                 setattr(self._counts, name, value)
         if self._counts.input_tokens is not None or self._counts.output_tokens is not None:
-            self.out.usage(usage_of(self._counts))
+            self.out.usage(_usage_of(self._counts))
 
-    def _read_message_stop(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _read_message_stop(self, event: _AnthropicEvent, frame: Frame) -> None:
         self._close_blocks()
         if self._container is not None:
             self._attach_container({"container": self._container})
@@ -404,17 +536,17 @@ class AnthropicMessages(Decoder):
         else:
             self.out.thinking("", continuation=data)
 
-    def _read_error(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _read_error(self, event: _AnthropicEvent, frame: Frame) -> None:
         self._close_blocks()
         self._end_call()
         error = event.error
-        if isinstance(error, ErrorBody):
+        if isinstance(error, _ErrorBody):
             self.out.refused(error.message or error.type or "", raw_code=error.type)
         else:
             message = error or event.message
             self.out.refused(message if isinstance(message, str) else "The provider gave no reason.")
 
-    def _skip(self, event: AnthropicEvent, frame: Frame) -> None:
+    def _skip(self, event: _AnthropicEvent, frame: Frame) -> None:
         pass
 
 
@@ -427,14 +559,14 @@ def _with_whole_input(block: dict[str, Any]) -> dict[str, Any]:
     input = parsed_object(text_of(block, "partial_json"))
     if input is None:
         return block
-    return {**{name: value for name, value in block.items() if name != "partial_json"}, "input": input}
+    return {**beyond(block, "partial_json"), "input": input}
 
 
 def _filled(name: str, value: Any) -> dict[str, Any]:
     return {name: value} if value else {}
 
 
-_EVENTS: dict[str, Callable[[AnthropicMessages, AnthropicEvent, Frame], None]] = {
+_EVENTS: dict[str, Callable[[AnthropicMessages, _AnthropicEvent, Frame], None]] = {
     "content_block_start": AnthropicMessages._read_block_start,
     "content_block_stop": AnthropicMessages._read_block_stop,
     "message_start": AnthropicMessages._read_message_start,

@@ -28,7 +28,7 @@ from bartack.formats.anthropic_messages.capabilities import (
     sendable_thinking,
     with_known_opening,
 )
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
+from bartack.formats.anthropic_messages.decode import AnthropicContinuation
 from bartack.formats.body_values import count_leading_system, object_of, present, text_of
 from bartack.formats.losses import Losses, PrefixChanged, Trail
 from bartack.formats.output_schemas import claude_schema

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from bartack.formats.anthropic_messages.blocks import INVALID_JSON, UNNAMED_DOCUMENT
 from bartack.formats.anthropic_messages.capabilities import NAME, claude, thinking_fields
-from bartack.formats.anthropic_messages.events import readable_result
+from bartack.formats.anthropic_messages.decode import readable_result
 from bartack.formats.body_values import HistoryReader, beyond, object_at, object_of, objects_at, text_at, text_of
 from bartack.formats.losses import Loss
 from bartack.formats.output_schemas import claude_schema

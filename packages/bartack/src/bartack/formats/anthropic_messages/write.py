@@ -11,9 +11,8 @@ A foreign model's thinking gets an empty signature, because the SDKs require the
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from bartack.formats.anthropic_messages.decode import FINISH_REASONS
-from bartack.formats.anthropic_messages.events import AnthropicContinuation
-from bartack.formats.body_values import INVALID_JSON, parsed_object
+from bartack.formats.anthropic_messages.decode import FINISH_REASONS, AnthropicContinuation
+from bartack.formats.body_values import INVALID_JSON, beyond, parsed_object
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.response_writer import (
     ErrorResponse,
@@ -126,7 +125,7 @@ class MessagesWriter(ResponseWriter):
 
     def open_call(self, call: WrittenCall) -> None:
         data = call.continuation
-        fields = {key: value for key, value in data.items() if key not in _NOT_FIELDS}
+        fields = beyond(data, *_NOT_FIELDS)
         kind = data.get("type", "tool_use")
         call.place = self._emit_start({"type": kind, "id": call.id, "name": call.name, "input": {}, **fields})
 

@@ -9,6 +9,7 @@ import re
 from typing import Any, Literal
 
 from bartack.formats.anthropic_messages.capabilities import BodyMessage, sendable_thinking
+from bartack.formats.body_values import beyond
 from bartack.formats.losses import Losses
 from bartack.formats.settings import breakpoint_for
 from bartack.nouns.config import CacheConfig, ModelConfig, ThinkingConfig
@@ -60,7 +61,7 @@ def read_thinking(model_id: str, fields: Json) -> tuple[ThinkingConfig | None, J
     for candidate in _candidates(fields):
         ours = thinking_fields(ModelConfig(model_id, thinking=candidate), [], False, Losses(""))
         if ours and all(fields.get(key) == value for key, value in ours.items()):
-            return candidate, {key: value for key, value in fields.items() if key not in ours}
+            return candidate, beyond(fields, *ours)
     return None, fields
 
 

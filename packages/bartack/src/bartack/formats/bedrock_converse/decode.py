@@ -30,7 +30,7 @@ from typing import Any, ClassVar, TypedDict
 import msgspec
 from msgspec import Struct
 
-from bartack.formats.body_values import text_of
+from bartack.formats.body_values import beyond, text_of
 from bartack.formats.decoder import Decoder, joined_pieces
 from bartack.formats.framing import Frame, FramingName
 from bartack.formats.usage import token_count
@@ -373,7 +373,7 @@ class BedrockConverse(Decoder):
         is_provider_call = tool.type == SERVER_TOOL
         data: dict[str, Any] = {"type": SERVER_TOOL} if is_provider_call else {}
         start = self._payload("contentBlockStart", frame)["start"]["toolUse"]
-        fields = {name: value for name, value in start.items() if name not in _CALL_FIELDS}
+        fields = beyond(start, *_CALL_FIELDS)
         if fields and self._pending.can_keep(fields):
             data["toolUse"] = fields
         key = self._new_key(index)

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, TypedDict
 
 import msgspec
 
-from bartack.formats.body_values import present, text_of
+from bartack.formats.body_values import beyond, present, text_of
 from bartack.formats.decoder import UNREADABLE, Decoder
 from bartack.formats.framing import Frame
 from bartack.formats.gemini import gemini_usage, generated_media, media_tool, refuse
@@ -188,18 +188,12 @@ def _unknown_fields(data: bytes, candidate: int, part: int) -> dict[str, Any]:
         assert content is not None  # it has this part
         assert content.parts is not None
         whole = content.parts[part]
-        call = _RAW_FIELDS.decode(whole.get("functionCall") or b"{}")
-        beyond = {name: value for name, value in call.items() if name not in CALL_FIELDS}
-        return {
-            **{
-                name: msgspec.json.decode(value)
-                for name, value in whole.items()
-                if name not in _Part.__struct_encode_fields__
-            },
-            **(
-                {"functionCall": {name: msgspec.json.decode(value) for name, value in beyond.items()}} if beyond else {}
-            ),
-        }
+        call = beyond(_RAW_FIELDS.decode(whole.get("functionCall") or b"{}"), *CALL_FIELDS)
+        undeclared = beyond(whole, *_Part.__struct_encode_fields__)
+        fields = {name: msgspec.json.decode(value) for name, value in undeclared.items()}
+        if call:
+            fields["functionCall"] = {name: msgspec.json.decode(value) for name, value in call.items()}
+        return fields
     except UNREADABLE:
         return {}
 
@@ -307,10 +301,10 @@ class GeminiGenerate(Decoder):
             for index, part in enumerate(content.parts):
                 text = part.text
                 if text is None:
-                    known = any(getattr(part, field) is not None for field in _CONTENT)
-                    whole = {} if known else self.plain_json(frame)["candidates"][place]["content"]["parts"][index]
+                    is_known = any(getattr(part, field) is not None for field in _CONTENT)
+                    whole = {} if is_known else self.plain_json(frame)["candidates"][place]["content"]["parts"][index]
                     if whole.keys() <= _FIELDS:
-                        self._read_part(part, _unknown_fields(frame.data, place, index) if known else {})
+                        self._read_part(part, _unknown_fields(frame.data, place, index) if is_known else {})
                     else:
                         self._carry(whole)
                 elif part.thought or part.thought_signature is not None or part.part_metadata is not None:
@@ -335,7 +329,7 @@ class GeminiGenerate(Decoder):
             self._read_call(part.function_call, fields)
         elif part.executable_code is not None:
             code = part.executable_code
-            arguments = {key: value for key, value in code.items() if key != "id"}
+            arguments = beyond(code, "id")
             self._open_provider_call("executableCode", code, fields, "code_execution", arguments)
         elif part.tool_call is not None:
             call = part.tool_call
@@ -472,7 +466,7 @@ class GeminiGenerate(Decoder):
         if content is None:
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} of type {mime_type!r}.")
             return
-        described = {key: item for key, item in value.items() if key != "data"}
+        described = beyond(value, "data")
         if self._pending.can_keep(described):
             self._begin_provider_call(media_tool(mime_type), "", {kind: described, **fields})
             self.out.close_call(self._calls, result=(content,))

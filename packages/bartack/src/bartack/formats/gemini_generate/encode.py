@@ -16,7 +16,7 @@ thought signatures and function calling):
 from base64 import b64encode
 from typing import Any, assert_never
 
-from bartack.formats.body_values import count_leading_system
+from bartack.formats.body_values import beyond, count_leading_system
 from bartack.formats.emitter import CALL_ID
 from bartack.formats.gemini import gemini_generation, is_accepted
 from bartack.formats.gemini_generate.decode import TEXT_METADATA, GeminiContinuation
@@ -192,7 +192,7 @@ class _History:
         response["response"] = _output(output, result.is_error, is_media_only=bool(inside) and output == "")
         if inside:
             response["parts"] = inside
-        fields = {key: value for key, value in data.items() if key not in ("name", "id")}
+        fields = beyond(data, "name", "id")
         self._responses += [{"functionResponse": {**response, **fields}}, *beside]
 
     def _sort_content(
@@ -222,7 +222,7 @@ class _History:
 
 def _part_fields(data: Json) -> Json:
     """The fields of a part that our parts have no place for, under Google's names."""
-    return {key: value for key, value in data.items() if key not in _NOT_FIELDS}
+    return beyond(data, *_NOT_FIELDS)
 
 
 def _media(part: Image | FileRef) -> Json:

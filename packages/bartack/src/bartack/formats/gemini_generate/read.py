@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import HistoryReader, beyond, bytes_at, object_at, text_at
+from bartack.formats.body_values import HistoryReader, beyond, bytes_at, fields_at, object_at, text_at
 from bartack.formats.gemini import URL_SAFE, media_tool
 from bartack.formats.gemini_generate.decode import CALL_FIELDS, CALL_RESULTS, is_failure, readable_result
-from bartack.formats.gemini_generate.settings import NAME, entries_at, fields_at, read_choice, read_settings, read_tools
+from bartack.formats.gemini_generate.settings import NAME, entries_at, read_choice, read_settings, read_tools
 from bartack.formats.settings import labelled
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.errors import PartValidationError

@@ -6,7 +6,7 @@ The tools that Gemini executes are on ai.google.dev/gemini-api/docs/tools. Verte
 from collections.abc import Iterator
 from typing import Any
 
-from bartack.formats.body_values import Json, beyond, items_at, object_at, present, text_at
+from bartack.formats.body_values import Json, beyond, fields_at, items_at, object_at, present, text_at
 from bartack.formats.gemini import LEVELS, gemini_generation, thinking_budget, thinking_level
 from bartack.formats.losses import Losses
 from bartack.formats.settings import (
@@ -26,7 +26,6 @@ __all__ = [
     "HOSTED",
     "NAME",
     "entries_at",
-    "fields_at",
     "function_calling",
     "generation_config",
     "read_choice",
@@ -123,11 +122,6 @@ def _thinking(thinking: ThinkingConfig, model_id: str) -> Json:
 def entries_at(value: Any, path: str) -> Iterator[tuple[Any, str]]:
     """The items of a list, or a single object, with their paths. Raises `PartValidationError` for anything else."""
     return items_at([value] if isinstance(value, dict) else value, path)
-
-
-def fields_at(value: Any, path: str) -> Json:
-    """The fields that an object has; null is the absence of a field. Raises `PartValidationError` for anything else."""
-    return {key: field for key, field in object_at(value, path).items() if field is not None}
 
 
 def read_tools(entries: Any, provider: str, model_id: str) -> tuple[ToolSpec, ...]:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypedDict
 
 import msgspec
 
-from bartack.formats.body_values import text_of
+from bartack.formats.body_values import beyond, text_of
 from bartack.formats.decoder import Decoder, joined_pieces
 from bartack.formats.framing import Frame
 from bartack.formats.gemini import gemini_usage, generated_media, media_tool, refuse
@@ -322,7 +322,7 @@ class GeminiInteractions(Decoder):
         content = generated_media(
             text_of(item, "mime_type") or f"{kind}/*", text_of(item, "data"), text_of(item, "uri")
         )
-        fields = {key: value for key, value in item.items() if key != "data"}
+        fields = beyond(item, "data")
         if content is None:
             self.out.fail(ErrorCode.STREAM_MALFORMED, f"Invalid {kind} content.")
         elif self._pending.can_keep(fields):
@@ -354,7 +354,7 @@ class GeminiInteractions(Decoder):
             return
         self._pending.hold(len(frame.data))
         if not step.kind.endswith(("_call", "_result")):
-            step.pieces.append({name: value for name, value in delta.items() if name != "type"})
+            step.pieces.append(beyond(delta, "type"))
         else:
             step.value = {**step.value, **{key: item for key, item in delta.items() if item or key not in step.value}}
             step.value["type"] = step.kind

@@ -14,6 +14,7 @@ from bartack.formats.body_values import (
     HistoryReader,
     beyond,
     bytes_at,
+    fields_at,
     object_at,
     object_of,
     objects_at,
@@ -42,7 +43,7 @@ def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelReque
 
     Raises `PartValidationError` if it is not a body of this format.
     """
-    remaining = {key: value for key, value in object_at(body, "$").items() if value is not None and key != "stream"}
+    remaining = beyond(fields_at(body, "$"), "stream")
     model_id = text_at(remaining.pop("model", None) or model_id or remaining.get("agent"), "$.model")
     history = _History(provider, model_id)
     if "system_instruction" in remaining:

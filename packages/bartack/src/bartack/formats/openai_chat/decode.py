@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from bartack.formats.body_values import shown, text_of
+from bartack.formats.body_values import beyond, shown, text_of
 from bartack.formats.decoder import Decoder
 from bartack.formats.emitter import Emitter, PendingData
 from bartack.formats.framing import LIMIT, Frame
@@ -399,7 +399,7 @@ class OpenAIChat(Decoder):
         pieces = inner if isinstance(inner, list) else [{"text": inner}]
         texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
         self._think("".join(text for text in texts if isinstance(text, str)), "content")
-        extra = {name: value for name, value in chunk.items() if name not in ("type", "thinking")}
+        extra = beyond(chunk, "type", "thinking")
         if extra and self._writing == "thinking" and self._pending.can_keep(extra):
             self.out.thinking("", continuation={"chunk": extra})
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from bartack.formats.body_values import (
     HistoryReader,
     beyond,
+    fields_at,
     list_at,
     number_at,
     object_at,
@@ -41,7 +42,7 @@ _THINKING = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "th
 
 def read_request(body: Json, *, provider: str, model_id: str = "") -> ModelRequest:
     """The request that a body makes. Raises `PartValidationError` with the path for a body of another format."""
-    body = {key: value for key, value in object_at(body, "$").items() if value is not None}
+    body = fields_at(body, "$")
     model = text_at(body.pop("model", model_id or None), "$.model")
     reader = _Reader(provider, model)
     wires = objects_at(body.pop("messages", None), "$.messages")
@@ -64,7 +65,7 @@ class _Reader(HistoryReader):
 
     def message(self, wire: Json, path: str, index: int) -> Message:
         self._path = path
-        wire = {key: value for key, value in wire.items() if value is not None}
+        wire = fields_at(wire, path)
         role = text_at(wire.pop("role", None), f"{self._path}.role")
         match role:
             case "system" | "developer":

@@ -9,6 +9,7 @@ Thinking is written to `reasoning_content`, which most clients read and send bac
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from bartack.formats.body_values import beyond
 from bartack.formats.openai import custom_input, openai_error
 from bartack.formats.openai_chat.events import ChatContinuation
 from bartack.formats.openai_chat.settings import NAME
@@ -173,7 +174,7 @@ class _JoinedCall:
     """A call under construction: its first piece, and the pieces of its arguments or input."""
 
     def __init__(self, first: Json) -> None:
-        self._first = {name: value for name, value in first.items() if name != "index"}
+        self._first = beyond(first, "index")
         self.pieces: list[str] = []
 
     @property

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from bartack.formats.body_values import shown
+from bartack.formats.body_values import beyond, shown
 from bartack.formats.decoder import Decoder
 from bartack.formats.framing import LIMIT, Frame
 from bartack.formats.openai_responses.items import (
@@ -323,7 +323,7 @@ class OpenAIResponses(Decoder):
         if not isinstance(value, dict) or not self._pending.can_keep(value):
             return None
         odd = [key for key in _TEXT_FIELDS if key in value and not isinstance(value[key], str | None)]
-        return {key: item for key, item in value.items() if key not in odd} if odd else value
+        return beyond(value, *odd) if odd else value
 
     # -- the response
 

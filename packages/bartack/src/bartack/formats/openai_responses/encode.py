@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bartack.formats.body_values import object_of, text_of
+from bartack.formats.body_values import object_of, present, text_of
 from bartack.formats.losses import Losses, Trail
 from bartack.formats.openai import cache_key, declaration_of, retention, schema_name
 from bartack.formats.openai_responses.input_items import InputItems
@@ -165,7 +165,7 @@ def _reasoning(thinking: ThinkingConfig | None, own: dict[str, Any], losses: Los
         if thinking.budget_tokens is not None:
             why = "the Responses API only takes an effort; the nearest one is sent"
             losses.add("config.thinking.budgetTokens", "thinking budget", why)
-    return {key: value for key, value in {**reasoning, **own}.items() if value is not None}
+    return present(**{**reasoning, **own})
 
 
 def _text(config: ModelConfig, own: dict[str, Any]) -> dict[str, Any]:

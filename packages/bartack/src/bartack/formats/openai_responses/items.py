@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from bartack.formats.body_values import parsed_object
+from bartack.formats.body_values import beyond, parsed_object
 from bartack.nouns.json_values import json_text
 from bartack.nouns.parts import Image, ToolContent
 
@@ -240,7 +240,7 @@ def part_fields(entry: dict[str, Any]) -> dict[str, Any]:
 
 def item_fields(item: Item) -> Item:
     """A message or reasoning item without its texts."""
-    return {key: value for key, value in item.items() if key not in ("content", "summary")}
+    return beyond(item, "content", "summary")
 
 
 # -- calls
@@ -281,7 +281,7 @@ def kept_of_call(item: Item) -> Item:
         represented = {"result"}
     else:
         represented = set()
-    return {key: value for key, value in item.items() if key not in represented}
+    return beyond(item, *represented)
 
 
 def _identity(item: Item) -> set[str]:

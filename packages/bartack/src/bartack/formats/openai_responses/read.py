@@ -13,7 +13,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bartack.formats.body_values import HistoryReader, beyond, list_at, object_at, objects_at, parsed_object, text_at
+from bartack.formats.body_values import (
+    HistoryReader,
+    beyond,
+    fields_at,
+    list_at,
+    object_at,
+    objects_at,
+    parsed_object,
+    text_at,
+)
 from bartack.formats.media import exact_data
 from bartack.formats.openai import custom_spec, function_name
 from bartack.formats.openai_responses.items import (
@@ -103,7 +112,7 @@ def _config(model: str, settings: dict[str, Any], tools: tuple[ToolSpec, ...]) -
         tool_choice=choice,
         thinking=_thinking(settings),
         output_schema=_output_schema(settings),
-        extra=labelled(NAME, {key: value for key, value in settings.items() if value is not None}),
+        extra=labelled(NAME, fields_at(settings, "$")),
     )
 
 

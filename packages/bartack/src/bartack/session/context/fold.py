@@ -6,7 +6,9 @@ added while it was open or before it was loaded.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self, assert_never
+from typing import Self, assert_never
+
+from msgspec import Struct
 
 from bartack.nouns.entries import (
     AbortRequested,
@@ -59,7 +61,7 @@ _Ignored = (  # they are not part of a conversation; redactions are applied befo
 )
 
 
-class _Kept(NamedTuple):
+class _StillRelevant(Struct, frozen=True, gc=False):
     """What is kept of an entry that is still relevant."""
 
     id: str
@@ -74,7 +76,7 @@ class ContextFold:
         self._seqs: dict[str, int] = {}  # the seq of every entry pushed, by id
         self._answers: set[tuple[str, int, int | None]] = set()
         self._redacted: set[str] = set()
-        self._kept: list[_Kept] = []  # with redactions applied
+        self._relevant: list[_StillRelevant] = []  # with redactions applied
         self._clear()
 
     def _clear(self) -> None:
@@ -153,19 +155,19 @@ class ContextFold:
 
     def _redact(self, entry_id: str) -> None:
         self._redacted.add(entry_id)
-        if all(entry.id != entry_id for entry in self._kept):
+        if all(entry.id != entry_id for entry in self._relevant):
             return
-        entries, self._kept = self._kept, []
+        entries, self._relevant = self._relevant, []
         self._clear()
-        for id, seq, fact in entries:
-            self._accept(id, seq, redacted(fact) if id == entry_id else fact)
+        for entry in entries:
+            self._accept(entry.id, entry.seq, redacted(entry.fact) if entry.id == entry_id else entry.fact)
 
     def _accept(self, id: str, seq: int, fact: "Message | _Relevant | _Ignored") -> None:
         if isinstance(fact, Message):
-            self._kept.append(_Kept(id, seq, fact))
+            self._relevant.append(_StillRelevant(id, seq, fact))
             self._add_message(id, seq, fact)
         elif isinstance(fact, _Relevant) and not (isinstance(fact, RunStarted) and fact.model is None):
-            self._kept.append(_Kept(id, seq, fact))
+            self._relevant.append(_StillRelevant(id, seq, fact))
             self._apply(id, seq, fact)
 
     def _apply(self, id: str, seq: int, fact: _Relevant) -> None:
@@ -206,10 +208,10 @@ class ContextFold:
         for item in self.items:
             item.reported = None  # it included what is now summarised
         self.summary = summary_message(fact.summary)
-        self._kept = _remaining(self._kept, first)
+        self._relevant = _remaining(self._relevant, first)
 
 
-def _remaining(entries: list[_Kept], first: int) -> list[_Kept]:
+def _remaining(entries: list[_StillRelevant], first: int) -> list[_StillRelevant]:
     """The entries still relevant after the compaction at their end, which keeps those from `first` on."""
     remaining = [entries[-1]]
     settings: set[type] = set()
