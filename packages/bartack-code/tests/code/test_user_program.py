@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bartack.app.platform import loop_factory
-from bartack_code.workspace.user_program import Ended, run_user_program
+from bartack_code.workspace.hooks import Ended, run_user_program
 
 
 def test_a_program_need_not_read_its_input(tmp_path: Path) -> None:

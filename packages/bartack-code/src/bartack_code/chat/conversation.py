@@ -38,10 +38,10 @@ from bartack.nouns.tables import AgentStatus
 from bartack.store import SessionStore
 from bartack.store.foreign import ForeignSession, adopt, find_foreign
 from bartack_code.chat.approvals import ApprovalQueue, Approvals
+from bartack_code.chat.draft import Steering
 from bartack_code.chat.keyboard import Keyboard
 from bartack_code.chat.page import PageServer
 from bartack_code.chat.status_line import StatusProgram, status_facts, status_pieces
-from bartack_code.chat.steering import Steering
 from bartack_code.terminal.live_area import CapturedOutput
 from bartack_code.terminal.messages import show_message
 from bartack_code.terminal.rendering import Line, unwrapped

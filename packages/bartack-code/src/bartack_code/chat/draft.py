@@ -4,8 +4,10 @@ wait for it to end.
 Keys come in as prompt_toolkit reads them; lines for the bottom of the screen come out.
 """
 
+import asyncio
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.key_binding import KeyPress
@@ -14,14 +16,75 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from bartack.agent import Run
 from bartack.app.safe_text import safe_line, safe_text, valid_text
+from bartack.nouns.errors import BartackError
+from bartack.nouns.messages import Message
 from bartack_code.chat.pastes import Pastes
-from bartack_code.chat.steering import Steering
 from bartack_code.terminal.rendering import Line, unwrapped
 from bartack_code.terminal.style import FAINT, symbols_for
 
 _SHOWN_WAITING = 3  # messages; more are counted
 _SHOWN_LINES = 6  # lines of the text around the cursor
+
+
+@dataclass(eq=False)
+class _Waiting:
+    text: str
+    message: Message | None = None  # None until its files have been read
+
+
+class Steering:
+    """The messages that join one run before its next model call, and can be taken back until then.
+
+    `read` makes a message of a text, and `show_error` reports why it cannot.
+    """
+
+    def __init__(
+        self, run: Run, read: Callable[[str], Awaitable[Message]], show_error: Callable[[BartackError], None]
+    ) -> None:
+        self._run = run
+        self._read = read
+        self._show_error = show_error
+        self._tasks: dict[_Waiting, asyncio.Task[None]] = {}  # they read the files of each message
+
+    def add(self, text: str, full_text: str) -> None:
+        """Let a message join the run. `text` is shown until it does; `full_text` has the pastes in full."""
+        waiting = _Waiting(text)
+        self._tasks[waiting] = asyncio.create_task(self._pass_on(waiting, full_text))
+
+    async def _pass_on(self, waiting: _Waiting, full_text: str) -> None:
+        try:
+            waiting.message = await self._read(full_text)
+        except BartackError as error:
+            self._show_error(error)
+        else:
+            self._run.steer(waiting.message)
+
+    @property
+    def texts(self) -> list[str]:
+        """The messages that have not joined the run yet."""
+        return [waiting.text for waiting in self._tasks if self._is_waiting(waiting)]
+
+    def _is_waiting(self, waiting: _Waiting) -> bool:
+        return waiting.message is None or any(message is waiting.message for message in self._run.steering)
+
+    def take_back(self) -> str | None:
+        """Remove and return the last message; None if all have joined the run."""
+        for waiting in reversed(list(self._tasks)):
+            if self._is_waiting(waiting):
+                self._tasks.pop(waiting).cancel()
+                if waiting.message is not None:
+                    self._run.withdraw(waiting.message)
+                return waiting.text
+        return None
+
+    async def close(self) -> list[str]:
+        """The messages that have not joined the run, once it has ended."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        return self.texts
 
 
 class Draft:

@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from bartack.app.safe_text import safe_line
 from bartack.app.sessions import short_ids
 from bartack.app.usage import SessionUsage, format_context, format_cost, format_tokens
-from bartack_code.workspace.user_program import run_user_program
+from bartack_code.workspace.hooks import run_user_program
 
 __all__ = ["StatusProgram", "status_facts", "status_pieces"]
 

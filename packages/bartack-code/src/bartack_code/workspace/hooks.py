@@ -18,8 +18,14 @@ Hooks of a project are programs of others, so each version of their file is used
 exactly that: the digest of the file is kept with the list of trusted folders.
 """
 
+import asyncio
+import json
+import os
+import signal
+import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
@@ -35,14 +41,15 @@ from bartack.nouns.errors import BartackError, ErrorCode
 from bartack.nouns.parts import Text, ToolCall, ToolResult
 from bartack.tools import error_result
 from bartack.tools.mcp.saved_files import change_file, read_file
+from bartack.tools.shell import shell_words
 from bartack_code.workspace.project import HOOK_FILE, folders_of_project, text_of_file
 from bartack_code.workspace.trust import trust_file
-from bartack_code.workspace.user_program import run_user_program
 
-__all__ = ["HookFile", "HookRunner", "find_hook_file"]
+__all__ = ["Ended", "HookFile", "HookRunner", "find_hook_file", "run_user_program"]
 
 _FOR_THE_MODEL = 2  # the exit status
 _MAX_CHARS = 10_000  # The rest of what a hook prints is cut.
+_CLOSING_S = 1.0  # for the pipes of a killed program, which a process in another session may hold open
 
 
 class _Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,3 +171,41 @@ def _with_note(result: ToolResult, message: str) -> Any:
             return {**values, "hook": message}
         case parts:
             return (*parts, Text(note))
+
+
+# -- programs that the user configures, also for the status line
+
+
+class Ended(NamedTuple):
+    """How a program has ended, and what it has printed."""
+
+    exit_code: int
+    output: str
+    errors: str
+
+
+async def run_user_program(command: str, directory: Path, data: Mapping[str, Any], *, timeout_s: float) -> Ended:
+    """Run a program in the directory, with the user's environment and outside the sandbox, and kill what it leaves
+    behind. Raises `TimeoutError`, and `OSError` if it cannot be started."""
+    with tempfile.TemporaryFile() as request:  # a pipe would break if the program ends without reading it
+        request.write(json.dumps(data).encode())
+        request.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            *shell_words(command),
+            cwd=directory,
+            stdin=request,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    reading = asyncio.create_task(process.communicate())
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, errors = await asyncio.shield(reading)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.wait({reading}, timeout=_CLOSING_S)
+        reading.cancel()
+    assert process.returncode is not None
+    return Ended(process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
