@@ -41,6 +41,25 @@ def test_a_program_is_killed_with_its_children(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("steps", range(8))
+def test_a_program_is_killed_with_its_children_if_it_is_cancelled_while_it_starts(tmp_path: Path, steps: int) -> None:
+    command = "sleep 600 & echo $! > child.new; mv child.new child; wait"
+
+    async def run() -> None:
+        running = asyncio.create_task(run_user_program(command, tmp_path, {}, timeout_s=600))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        deadline = time.monotonic() + 0.5
+        while not (tmp_path / "child").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)  # noqa: ASYNC251 - the program runs while the event loop does not
+        running.cancel()
+        await asyncio.wait({running})
+
+    asyncio.run(run())
+    while (tmp_path / "child").exists() and _is_running(int((tmp_path / "child").read_text())):
+        time.sleep(0.01)
+
+
 def _is_running(pid: int) -> bool:
     try:
         return ") Z " not in Path("/proc", str(pid), "stat").read_text()

@@ -24,7 +24,7 @@ import os
 import signal
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -190,22 +190,30 @@ async def run_user_program(command: str, directory: Path, data: Mapping[str, Any
     with tempfile.TemporaryFile() as request:  # a pipe would break if the program ends without reading it
         request.write(json.dumps(data).encode())
         request.seek(0)
-        process = await asyncio.create_subprocess_exec(
-            *shell_words(command),
-            cwd=directory,
-            stdin=request,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *shell_words(command),
+                cwd=directory,
+                stdin=request,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
         )
-    reading = asyncio.create_task(process.communicate())
-    try:
-        async with asyncio.timeout(timeout_s):
-            output, errors = await asyncio.shield(reading)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.wait({reading}, timeout=_CLOSING_S)
-        reading.cancel()
+        reading = asyncio.ensure_future(_communicate(starting))
+        try:
+            async with asyncio.timeout(timeout_s):
+                output, errors = await asyncio.shield(reading)
+        finally:
+            process = await starting  # if it were cancelled, only the shell would be killed
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.wait({reading}, timeout=_CLOSING_S)
+            reading.cancel()
     assert process.returncode is not None
     return Ended(process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+async def _communicate(starting: Awaitable[asyncio.subprocess.Process]) -> tuple[bytes, bytes]:
+    process = await starting
+    return await process.communicate()
