@@ -33,7 +33,7 @@ def said(entries: Sequence[Entry]) -> list[Any]:
                 case _:
                     pass
     spoken += [content for content in results.values() if content is not None]
-    return [item for item in spoken if item != ""]
+    return [item for item in spoken if not isinstance(item, str) or item.strip()]  # APIs refuse blank texts
 
 
 def content_of(result: ToolResult) -> Any:
