@@ -418,6 +418,9 @@ async def test_a_hit_of_a_search_opens_its_message_on_its_branch(site: Site) -> 
     await expect(found).to_be_in_viewport()
     await site.check()
     await search.fill("umbrellas")
+    title = (await site.client.get(f"/sessions/{session['id']}/entries", limit=1))["items"][0]
+    await page.evaluate("hash => { location.hash = hash; }", f"session={session['id']}&entry={title['id']}&seq=1")
+    await page.locator(".you.found", has_text="second about bicycles").wait_for()
     await page.locator("a.hit", has_text="You said").click()
     await page.locator(".found", has_text="You said: first about umbrellas").wait_for()
     assert await page.locator(".branches .num").first.inner_text() == "1 / 2"
@@ -440,3 +443,21 @@ async def test_a_search_is_restricted_to_a_tool_and_a_model(site: Site) -> None:
     await page.keyboard.press("Enter")
     await site.window.sees("Nothing found.", "session-list")
     await site.check()
+
+
+async def test_prices_are_not_turned_round_from_right_to_left(site: Site) -> None:
+    """The signs of a price have no direction: where the first one is drawn tells which price it is."""
+    place = """() => {
+      document.documentElement.dir = 'rtl';
+      const price = document.body.appendChild(document.createElement('span'));
+      price.className = 'num price';
+      price.textContent = '$5 / $25';
+      const range = document.createRange();
+      const left = (at) => {
+        range.setStart(price.firstChild, at);
+        range.setEnd(price.firstChild, at + 1);
+        return range.getBoundingClientRect().left;
+      };
+      return left(1) < left(6);
+    }"""
+    assert await site.page.evaluate(place)

@@ -59,11 +59,15 @@ function folded(branch) {
   return shown;
 }
 
-/** The keys of the items that show an entry. */
+/** The keys of the items that show an entry or, if there are none (as for the title), the entry after it that has some. */
 export function keysOf(branch, entryId) {
-  const parts = branch.find((entry) => entry.id === entryId)?.payload.parts ?? [];
-  const calls = new Set(parts.map((part) => `call/${part.payload.toolCallId}`));
-  return items(branch).filter(({ key, queued }) => !queued && (key === entryId || key.startsWith(`${entryId}/`) || calls.has(key))).map(({ key }) => key);
+  const at = branch.findIndex((entry) => entry.id === entryId);
+  for (const { id, payload } of at < 0 ? [] : branch.slice(at)) {
+    const calls = new Set(payload.parts?.map((part) => `call/${part.payload.toolCallId}`));
+    const shown = items(branch).filter(({ key, queued }) => !queued && (key === id || key.startsWith(`${id}/`) || calls.has(key)));
+    if (shown.length) return shown.map(({ key }) => key);
+  }
+  return [];
 }
 
 function texts(entry, payload) {

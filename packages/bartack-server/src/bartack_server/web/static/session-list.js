@@ -202,9 +202,10 @@ class SessionList extends HTMLElement {
   }
 
   #fillHits(item, session) {
-    const { hits, matches } = (this.#shown && this.#found.get(session.id)) || { hits: [], matches: 0 };
+    const { hits: all, matches } = (this.#shown && this.#found.get(session.id)) || { hits: [], matches: 0 };
+    const hits = all.filter(({ seq }) => seq > 1 || all.length === 1); // the title, with which a session begins, is above
     const words = this.#shown.split(/\s+/).filter(Boolean);
-    const more = matches - hits.length;
+    const more = matches - all.length;
     place(item, [item.firstChild, ...hits.map((hit) => h("a", { class: "hit", href: hitAddress(hit) }, ...highlighted(hit.snippet, words))),
       ...(more > 0 ? [h("span", { class: "hit" }, `${more} more in this session`)] : [])]);
   }
