@@ -524,6 +524,8 @@ async def test_the_document_describes_every_route_and_its_references_resolve(cli
     assert parameters["query"]["required"]
     assert parameters["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 200}
     assert parameters["cursor"]["schema"] == {"type": "integer", "minimum": 0, "maximum": 10_000}
+    used = {one["name"]: one["schema"] for one in document["paths"]["/api/usage"]["get"]["parameters"]}
+    assert used["since"] == {"type": "string", "anyOf": [{"format": "date-time"}, {"maxLength": 0}]}
     agents = [one for one in document["paths"]["/api/tools"]["get"]["parameters"] if one["name"] == "agent"]
     assert agents[0]["schema"]["enum"] == ["agent"]
     assert schemas["NewSession"]["properties"]["agent"]["enum"] == ["agent", None]

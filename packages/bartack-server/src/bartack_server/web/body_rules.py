@@ -52,6 +52,8 @@ _AG_UI_INPUT = _messages(
     _object(id=_STRING, role={"enum": ["reasoning", "activity"]}),
 )
 
+_NAMED: _Schema = {"anyOf": [{"type": "null"}, {"type": "array", "items": _object(name=_NAME)}]}
+
 _CHAT = _messages(
     _object(
         id=_STRING,
@@ -82,6 +84,6 @@ RULES: Mapping[str, _Schema] = {
     "QueueRequest": _SOMETHING,
     "SteerRequest": _SOMETHING,
     "DecideRequest": _DECISION,
-    "RunInput": _AG_UI_INPUT,
+    "RunInput": {"allOf": [_AG_UI_INPUT, {"properties": {"tools": _NAMED}}]},
     "ChatBody": _CHAT,
 }

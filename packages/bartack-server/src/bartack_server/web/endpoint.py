@@ -87,6 +87,7 @@ class Query(NamedTuple):
     maximum: int | None = None
     is_required: bool = False
     pattern: str | None = None
+    format: str | None = None
 
 
 _LIMIT = Query("limit", "How many items to return at most; by default 50.", "integer", 1, _MAX_PAGE)

@@ -95,6 +95,8 @@ def _operation(row: Endpoint, body: dict[str, Any] | None, agents: Sequence[str]
 
 def _parameter(query: Query, agents: Sequence[str]) -> dict[str, Any]:
     limits: dict[str, Any] = {"minimum": query.minimum, "maximum": query.maximum, "pattern": query.pattern}
+    if query.format is not None:  # an empty parameter is none
+        limits["anyOf"] = [{"format": query.format}, {"maxLength": 0}]
     if query.name == "agent":
         limits["enum"] = agents
     schema = {"type": query.type, **{name: value for name, value in limits.items() if value is not None}}

@@ -2,12 +2,13 @@
 and what they have used."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bartack.app.sessions import SessionFilter, home_path
 from bartack.app.usage_report import GROUPINGS, usage_report
 from bartack.nouns.errors import PartValidationError
 from bartack.nouns.wire import dump
+from bartack.store.index import Where
 from bartack.store.ranking import SearchFilter, parse_search_time, parse_where, search_sessions
 from bartack_server.web.endpoint import PAGE, Call, Endpoint, Query
 
@@ -70,8 +71,8 @@ USAGE = Endpoint(
     "Return the tokens and costs of all sessions, by day, project, agent or model.",
     query=(
         Query("by", "What to add up; by default days.", pattern=f"^({'|'.join(GROUPINGS)})?$"),
-        Query("since", "Only what happened at this ISO 8601 time or later."),
-        Query("until", "Only what happened before this ISO 8601 time."),
+        Query("since", "Only what happened at this ISO 8601 time or later.", format="date-time"),
+        Query("until", "Only what happened before this ISO 8601 time.", format="date-time"),
     ),
 )
 
@@ -86,12 +87,16 @@ SESSION_SEARCH = Endpoint(
         Query("cursor", "The cursor of the last page.", "integer", 0, _MAX_SESSIONS),
         Query("query", "The words.", is_required=True, pattern=r"\S"),
         Query("origin", "Only sessions of this agent: `bartack`, or one that sessions were imported from."),
-        Query("project", "Only sessions that worked in this directory, an absolute path, or below it."),
+        Query(
+            "project", "Only sessions that worked in this directory, an absolute path, or below it.", pattern="^(/|$)"
+        ),
         Query("model", "Only sessions that used this model."),
         Query("tool", "Only calls of this tool, and their results."),
-        Query("since", "Only what happened at this ISO 8601 time or later."),
-        Query("until", "Only what happened before this ISO 8601 time."),
+        Query("since", "Only what happened at this ISO 8601 time or later.", format="date-time"),
+        Query("until", "Only what happened before this ISO 8601 time.", format="date-time"),
         Query("errors", "`true`: only failed tool calls and failed answers."),
-        Query("where", "Only in `text`, `results`, `calls` or `thinking`."),
+        Query(
+            "where", "Only in `text`, `results`, `calls` or `thinking`.", pattern=f"^({'|'.join(get_args(Where))})?$"
+        ),
     ),
 )
