@@ -135,9 +135,7 @@ def test_a_paused_run_continues_as_another_run_of_the_client(plan: Plan) -> None
         played(AgUiStream("t", f"r{number}", messages=client.messages, earlier=entries), part, client)
         assert client.outcome is not None or client.error is not None
         if client.error is None:  # after an error, a client keeps the interrupts of its run before
-            assert client.outcome is not None
-            waits = client.interrupts or client.outcome.get("pendingToolCallIds")
-            assert bool(waits) == (part is not run.parts[-1])
+            assert client.waits == (part is not run.parts[-1])
         entries = [entry for entry in run.entries if entry.seq <= last_seq(part, entries)]
     assert normal(client.messages) == normal(expected(run))
 
@@ -150,8 +148,7 @@ def test_a_run_that_is_suspended_anywhere_ends_its_stream(plan: Plan, suspend_at
     client = played(stream, run.parts[0], AgUiClient(prompt_of(run)))
     assert stream.is_ended
     is_open = len(run.parts) > 1
-    waits = client.outcome is not None and (client.interrupts or client.outcome.get("pendingToolCallIds"))
-    assert not is_open or waits or client.error == "The run was suspended."
+    assert not is_open or client.waits or client.error == "The run was suspended."
 
 
 @given(plans, st.integers(0, 60))
