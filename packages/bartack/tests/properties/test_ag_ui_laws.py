@@ -114,7 +114,7 @@ def test_every_client_assembles_the_stored_messages_however_the_run_is_read(plan
     assert isinstance(ended, RunEnded)
     for read in (events, as_followed(data.draw, events), stored):
         prompt = prompt_of(run)
-        stream = AgUiStream("t", "r", messages=prompt)
+        stream = AgUiStream("t", "r", protocol_version="1.0", messages=prompt)
         client = played(stream, read, AgUiClient(prompt))
         in_order = not client.snapshots
         assert normal(client.messages, in_order=in_order) == normal(expected(run), in_order=in_order)

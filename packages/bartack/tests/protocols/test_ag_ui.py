@@ -259,7 +259,9 @@ def test_how_a_run_ends() -> None:
     most = 2**53 - 1
     counts = {"inputTokens": 3, "outputTokens": most, "totalTokens": most, "cachedInputTokens": 1}
     assert done == {"type": "RUN_FINISHED", **IDS, "outcome": {"type": "success"}, "usage": [counts]}
-    assert last(RunEnded(status="aborted"))["outcome"] == {"type": "cancelled"}
+    assert last(RunEnded(status="aborted")) == {"type": "RUN_FINISHED", **IDS}, "as clients before 1.0 accept it"
+    current = AgUiStream("t", "r", protocol_version="1.0")
+    assert current.events(Log()(RunEnded(status="aborted")))[-1]["outcome"] == {"type": "cancelled"}
     assert last(RunEnded(status="failed", error=BUSY)) == {"type": "RUN_ERROR", "message": "busy", "code": "overloaded"}
     assert last(RunEnded(status="failed", error=Failed(ErrorCode.REFUSED)))["message"] == "refused"
     assert last(RunEnded(status="failed", reason="limit")) == {"type": "RUN_ERROR", "message": "limit"}
