@@ -23,21 +23,10 @@ class AgUiClient:
         self.error: str | None = None
         self.interrupts: list[Json] = []
         self.snapshots = 0  # of messages
-        self._unanswered: set[str] = set()  # the calls of this run without a result
         self._is_running = False
         self._has_begun = False
         self._open: set[tuple[str, str]] = set()
         self._ended_subagents: set[str] = set()
-
-    @property
-    def waits(self) -> bool:
-        """Whether the run has finished and waits: for an answer to an interrupt, or for the result of a call that the
-        outcome names or that began in this run, unless a hook has removed it since."""
-        if self.outcome is None:
-            return False
-        call_ids = {call["id"] for message in self.messages for call in message.get("toolCalls", ())}
-        pending = self.outcome.get("pendingToolCallIds") or self._unanswered & call_ids
-        return bool(self.interrupts or pending)
 
     def add(self, event: Json) -> None:
         kind = event["type"]
@@ -72,7 +61,7 @@ class AgUiClient:
 
     def _on_run_started(self, event: Json) -> None:
         assert event["protocolVersion"] == "1.0"
-        self._is_running, self._open, self._ended_subagents, self._unanswered = True, set(), set(), set()
+        self._is_running, self._open, self._ended_subagents = True, set(), set()
         self.outcome = self.error = None
 
     def _on_run_finished(self, event: Json) -> None:
@@ -165,7 +154,6 @@ class AgUiClient:
     def _on_tool_call_start(self, event: Json) -> None:
         call_id, parent = event["toolCallId"], event["parentMessageId"]
         self._begin("call", call_id)
-        self._unanswered.add(call_id)
         if any(call["id"] == call_id for message in self.messages for call in message.get("toolCalls", ())):
             return
         owner = self._message(parent)
@@ -183,7 +171,6 @@ class AgUiClient:
         self._end("call", event["toolCallId"])
 
     def _on_tool_call_result(self, event: Json) -> None:
-        self._unanswered.discard(event["toolCallId"])
         message = {"id": event["messageId"], "role": "tool"}
         message |= {key: event[key] for key in ("toolCallId", "content")}
         for at, owner in enumerate(self.messages):
