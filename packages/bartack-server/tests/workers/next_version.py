@@ -10,7 +10,7 @@ from types import ModuleType
 import bartack
 
 NAME = "bartack.queues.run_queue"
-SOURCE = Path(bartack.__file__).with_name("queues") / "job.py"
+SOURCE = Path(bartack.__file__).with_name("queues") / "run_queue.py"
 
 
 def install() -> None:

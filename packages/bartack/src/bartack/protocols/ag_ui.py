@@ -76,7 +76,7 @@ class AgUiStream:
         because it has none.
         """
         self._parent = {} if parent_run_id is None else {"parentRunId": parent_run_id}
-        self._knows_cancelled = protocol_version is not None
+        self._is_version_1 = protocol_version is not None
         self._state = state
         self._ids = {"threadId": thread_id, "runId": run_id}
         self.messages: list[Json] = deepcopy(list(messages))
@@ -90,7 +90,6 @@ class AgUiStream:
         self._reasoning: list[str] = []  # the ids of the reasoning messages of the step
         self._pieces: list[str] = []  # what has arrived of the text that grows
         self._arguments: dict[str, list[str]] = {}  # what has arrived of the arguments of open calls, by key
-        self._started: set[str] = set()  # the calls that began in this stream
         self._subagents: dict[str, c.Subagent] = {}  # the sub-agents that work, by the keys of their calls
 
     @property
@@ -278,7 +277,6 @@ class AgUiStream:
                 owner = self._opened(self._message_id, role="assistant")
                 owner.setdefault("toolCalls", []).append({"id": key, "type": "function", "function": function})
                 self._arguments[key] = []
-                self._started.add(key)
                 ids = {"toolCallId": key, "toolCallName": change.tool_name, "parentMessageId": self._message_id}
                 yield {"type": "TOOL_CALL_START", **ids}
             case c.CallGrew():
@@ -356,8 +354,7 @@ class AgUiStream:
             suspended = {"type": "suspended", "interruptIds": own}
             yield {"type": "SUBAGENT_FINISHED", **_attributed(subagent), "outcome": suspended}
         outcome: Json = {"type": "success"}
-        if not self._started.issuperset(change.deferred):
-            # Clients before 1.0 refuse the ids, and later ones know the calls that began in this stream.
+        if self._is_version_1:  # clients before that refuse the ids
             outcome["pendingToolCallIds"] = list(change.deferred)
         if interrupts:
             outcome = {"type": "interrupt", "interrupts": interrupts}
@@ -373,7 +370,7 @@ class AgUiStream:
                 yield {"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "success"}, **usage}
             case "aborted":
                 # Clients before 1.0 refuse this outcome, and have none for it.
-                outcome = {"outcome": {"type": "cancelled"}} if self._knows_cancelled else {}
+                outcome = {"outcome": {"type": "cancelled"}} if self._is_version_1 else {}
                 yield {"type": "RUN_FINISHED", **self._ids, **outcome, **usage}
             case "failed":
                 error = end.error
