@@ -96,6 +96,7 @@ assert run(["run", "--store", "memory:", "--model", "openai-compatible:m", "Hi",
 NOT_FOR_A_RUN = {
     *("pydantic", "typer._adapters", "rich", "httpx", "httpx2", "genai_prices", "mcp", "apsw", "asyncpg"),
     *("bartack.store.sqlite", "bartack.store.postgres", "bartack_code.chat", "bartack_code.terminal", "bartack_server"),
+    *("sqlite3", "zipfile", "bartack.store.maintenance", "bartack.tools.html_markdown"),
 }
 
 

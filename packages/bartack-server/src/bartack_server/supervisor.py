@@ -37,8 +37,7 @@ from bartack.nouns.config import LoopConfig
 from bartack.nouns.entries import Entry, SessionHeader
 from bartack.nouns.errors import BartackError, Conflict, NotFound, SessionInUse, StoreError
 from bartack.session.run_state import OpenCall, RunState
-from bartack.store.maintenance import all_sessions
-from bartack.store.session_store import RESERVED, Lease, SessionStore, Tail
+from bartack.store.session_store import RESERVED, Lease, SessionStore, Tail, all_sessions
 
 __all__ = ["Supervisor", "has_work", "visible_limits"]
 

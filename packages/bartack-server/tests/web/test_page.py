@@ -243,7 +243,7 @@ async def test_a_live_answer_is_steered_queued_and_stopped(site: Site, gate: Gat
         gate.path.unlink()
         await window.send("slow again")
         await page.wait_for_selector(".answer .caret")
-        await page.locator("session-list input").press("Escape")  # that of the search
+        await page.locator("session-list input[type=search]").press("Escape")  # that of the search
         await page.locator("#message").press("Escape")
         await window.sees("You stopped this run.")
         await window.sees("Slowly: ag")
@@ -312,12 +312,12 @@ async def test_a_page_that_loads_slowly_does_not_take_the_focus_from_what_was_ch
         await page.route("**/api/agents", hold, times=1)
         await site.enter(window)
         await asyncio.wait_for(held.wait(), LIMIT_S)
-        await page.locator("session-list input").focus()
+        await page.locator("session-list input[type=search]").focus()
         release.set()
         await page.get_by_text("New session").first.wait_for()
         await page.wait_for_selector(".setup")
         await page.keyboard.type("umbrella")
-        assert await page.locator("session-list input").input_value() == "umbrella"
+        assert await page.locator("session-list input[type=search]").input_value() == "umbrella"
         assert window.problems == []
 
 

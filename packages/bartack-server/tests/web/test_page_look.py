@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from bartack import Agent, MemoryStore, ScriptedModel, Text, Thinking, ToolCall, assistant
@@ -253,7 +254,7 @@ async def test_sessions_are_searched_with_the_words_marked_and_pinned(site: Site
     await site.client.post("/sessions/a/runs", text="about umbrellas and rain")
     await state_is(site.client, "a", "idle")
     page = site.page
-    await page.locator("session-list input").fill("umbrellas")
+    await page.locator("session-list input[type=search]").fill("umbrellas")
     await page.locator("session-list mark", has_text="umbrellas").first.wait_for()
     await site.check()
     await page.get_by_role("button", name="Failures").click()
@@ -261,9 +262,9 @@ async def test_sessions_are_searched_with_the_words_marked_and_pinned(site: Site
     await page.get_by_role("button", name="Failures").click()
     await page.get_by_role("button", name="Last 7 days").click()
     await page.locator("session-list mark", has_text="umbrellas").first.wait_for()
-    await page.locator("session-list input").fill("nothing like it")
+    await page.locator("session-list input[type=search]").fill("nothing like it")
     await site.window.sees("Nothing found.", "session-list")
-    await page.locator("session-list input").fill("")
+    await page.locator("session-list input[type=search]").fill("")
     await page.locator("session-list .row").click()
     await page.get_by_role("button", name="More about this session").click()
     await page.get_by_text("Pin", exact=True).click()
@@ -391,6 +392,51 @@ async def test_the_best_match_of_a_search_comes_first(site: Site) -> None:
     await site.page.locator("session-list .row", has_text="a long text").wait_for()
     rows = site.page.locator("session-list .row .name")
     assert "a long text" in await rows.first.inner_text(), "the list itself begins with the latest"
-    await site.page.locator("session-list input").fill("umbrella")
+    await site.page.locator("session-list input[type=search]").fill("umbrella")
     await site.window.sees("Found in 2 sessions", "session-list")
     assert "umbrella umbrella" in await rows.first.inner_text()
+
+
+async def test_a_hit_of_a_search_opens_its_message_on_its_branch(site: Site) -> None:
+    page = site.page
+    await site.window.send("first about umbrellas")
+    await site.window.answered("You said: first about umbrellas")
+    await page.locator(".you").hover()
+    await page.get_by_role("button", name="Edit this message").click()
+    await site.window.send("second about bicycles")
+    await site.window.answered("You said: second about bicycles")
+    [session] = (await site.client.get("/sessions"))["items"]
+    for number in range(30):  # more than is drawn at first
+        await site.client.post(f"/sessions/{session['id']}/runs", text=f"more {number}")
+        await state_is(site.client, session["id"], "idle")
+    search = page.locator("session-list input[type=search]")
+    await search.fill("bicycles")
+    await page.locator("a.hit", has_text="You said").click()
+    found = page.locator(".found", has_text="You said: second about bicycles")
+    await found.wait_for()
+    expect = pytest.importorskip("playwright.async_api").expect
+    await expect(found).to_be_in_viewport()
+    await site.check()
+    await search.fill("umbrellas")
+    await page.locator("a.hit", has_text="You said").click()
+    await page.locator(".found", has_text="You said: first about umbrellas").wait_for()
+    assert await page.locator(".branches .num").first.inner_text() == "1 / 2"
+    await site.window.has(1, ".found")
+
+
+async def test_a_search_is_restricted_to_a_tool_and_a_model(site: Site) -> None:
+    await site.client.post("/sessions/tool/runs", text="weather Paris")
+    await site.client.post("/sessions/talk/runs", text="hello Paris")
+    for name in ("tool", "talk"):
+        await state_is(site.client, name, "idle")
+    page = site.page
+    await page.locator("session-list input[type=search]").fill("Paris")
+    await site.window.sees("Found in 2 sessions", "session-list")
+    await page.get_by_label("Tool", exact=True).fill("weather")
+    await page.keyboard.press("Enter")
+    await site.window.sees("Found in 1 session", "session-list")
+    await site.window.has(1, "#known-tools option[value=weather]")
+    await page.get_by_label("Model", exact=True).fill("another")
+    await page.keyboard.press("Enter")
+    await site.window.sees("Nothing found.", "session-list")
+    await site.check()

@@ -114,7 +114,7 @@ def test_every_client_assembles_the_stored_messages_however_the_run_is_read(plan
     assert isinstance(ended, RunEnded)
     for read in (events, as_followed(data.draw, events), stored):
         prompt = prompt_of(run)
-        stream = AgUiStream("t", "r", messages=prompt)
+        stream = AgUiStream("t", "r", protocol_version="1.0", messages=prompt)
         client = played(stream, read, AgUiClient(prompt))
         in_order = not client.snapshots
         assert normal(client.messages, in_order=in_order) == normal(expected(run), in_order=in_order)
@@ -132,7 +132,8 @@ def test_a_paused_run_continues_as_another_run_of_the_client(plan: Plan) -> None
     client = AgUiClient(prompt_of(run))
     entries: list[Entry] = []
     for number, part in enumerate(run.parts):
-        played(AgUiStream("t", f"r{number}", messages=client.messages, earlier=entries), part, client)
+        stream = AgUiStream("t", f"r{number}", protocol_version="1.0", messages=client.messages, earlier=entries)
+        played(stream, part, client)
         assert client.outcome is not None or client.error is not None
         if client.error is None:  # after an error, a client keeps the interrupts of its run before
             assert client.outcome is not None
@@ -146,7 +147,7 @@ def test_a_paused_run_continues_as_another_run_of_the_client(plan: Plan) -> None
 @settings(max_examples=10)
 def test_a_run_that_is_suspended_anywhere_ends_its_stream(plan: Plan, suspend_at: int) -> None:
     run = recorded(replace(plan, suspend_at=suspend_at))
-    stream = AgUiStream("t", "r", messages=prompt_of(run))
+    stream = AgUiStream("t", "r", protocol_version="1.0", messages=prompt_of(run))
     client = played(stream, run.parts[0], AgUiClient(prompt_of(run)))
     assert stream.is_ended
     is_open = len(run.parts) > 1

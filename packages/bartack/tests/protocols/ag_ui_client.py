@@ -68,7 +68,7 @@ class AgUiClient:
         if self._open:
             raise Refused(f"still open: {sorted(self._open)}")
         self._is_running = False
-        outcome: Json = event["outcome"]
+        outcome: Json = event.get("outcome", {"type": "success"})
         self.outcome = outcome
         self.interrupts = outcome["interrupts"] if outcome["type"] == "interrupt" else []
 

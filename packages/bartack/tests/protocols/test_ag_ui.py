@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from bartack.events import Event
 from bartack.nouns.deltas import Failed, TextDelta, ThinkingDelta, ToolCallArgs, ToolCallStart, Usage
 from bartack.nouns.entries import (
@@ -211,23 +213,21 @@ def test_approvals_are_interrupts() -> None:
     )
 
 
-def test_deferred_calls_are_pending() -> None:
+@pytest.mark.parametrize(
+    ("version", "outcome"),
+    [("1.0", '{"type":"success","pendingToolCallIds":["c1"]}'), (None, '{"type":"success"}')],
+    ids=["1.0", "earlier"],
+)
+def test_deferred_calls_are_pending(version: str | None, outcome: str) -> None:
+    """Clients before 1.0 refuse an outcome with their ids."""
     log = Log()
-    stream = AgUiStream("t", "r")
+    stream = AgUiStream("t", "r", protocol_version=version)
     for event in (
         log(answer(CALL)),
         log(ToolStarted(tool_call_id="c1", tool_name="look", arguments={"at": "sky"}, deferred=True)),
     ):
         stream.frames(event)
-    assert b'"outcome":{"type":"success"}' in stream.pause()
-
-
-def test_deferred_calls_that_began_earlier_are_named() -> None:
-    log = Log()
-    call = log(answer(CALL))
-    stream = AgUiStream("t", "r", earlier=[call.entry])
-    stream.frames(log(ToolStarted(tool_call_id="c1", tool_name="look", arguments={"at": "sky"}, deferred=True)))
-    assert b'"outcome":{"type":"success","pendingToolCallIds":["c1"]}' in stream.pause()
+    assert f'"outcome":{outcome}'.encode() in stream.pause()
 
 
 def test_messages_that_join_the_run() -> None:
@@ -259,7 +259,9 @@ def test_how_a_run_ends() -> None:
     most = 2**53 - 1
     counts = {"inputTokens": 3, "outputTokens": most, "totalTokens": most, "cachedInputTokens": 1}
     assert done == {"type": "RUN_FINISHED", **IDS, "outcome": {"type": "success"}, "usage": [counts]}
-    assert last(RunEnded(status="aborted"))["outcome"] == {"type": "cancelled"}
+    assert last(RunEnded(status="aborted")) == {"type": "RUN_FINISHED", **IDS}, "as clients before 1.0 accept it"
+    current = AgUiStream("t", "r", protocol_version="1.0")
+    assert current.events(Log()(RunEnded(status="aborted")))[-1]["outcome"] == {"type": "cancelled"}
     assert last(RunEnded(status="failed", error=BUSY)) == {"type": "RUN_ERROR", "message": "busy", "code": "overloaded"}
     assert last(RunEnded(status="failed", error=Failed(ErrorCode.REFUSED)))["message"] == "refused"
     assert last(RunEnded(status="failed", reason="limit")) == {"type": "RUN_ERROR", "message": "limit"}

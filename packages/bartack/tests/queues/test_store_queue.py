@@ -14,8 +14,8 @@ from bartack.nouns.errors import Conflict, ErrorCode, LeaseLost, StoreError
 from bartack.queues import Job, Limit, StoreQueue, WorkerInfo, store_queue
 from bartack.queues.run_queue import PROTOCOL
 from bartack.store import MemoryStore, SessionStore
-from bartack.store.maintenance import all_sessions, check_all
-from bartack.store.session_store import RESERVED, Lease, Tail, next_entries
+from bartack.store.maintenance import check_all
+from bartack.store.session_store import RESERVED, Lease, Tail, all_sessions, next_entries
 from tests.queues.kit import Clock, job, worker
 from tests.store.stores import KINDS, opener
 

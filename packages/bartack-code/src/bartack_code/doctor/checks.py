@@ -34,8 +34,8 @@ from bartack.models.vendors import VENDORS
 from bartack.nouns.errors import BartackError, StoreError, ToolError
 from bartack.store import Finding, SessionStore
 from bartack.store.address import StoreAddress
-from bartack.store.maintenance import all_sessions
 from bartack.store.maintenance import check as check_store
+from bartack.store.session_store import all_sessions
 from bartack.tools import file_tools
 from bartack.tools.confinement import SandboxPolicy, available_sandboxes, new_sandbox
 from bartack.tools.mcp import HttpServer, ServerConfig

@@ -61,6 +61,7 @@ async def _run(call: Call) -> Response:
         request.thread_id,
         request.run_id,
         parent_run_id=request.parent_run_id,
+        protocol_version=request.protocol_version,
         messages=request.messages,
         from_start=True,
     )
@@ -91,6 +92,7 @@ async def _continue(call: Call, session_id: str, request: AgUiRequest) -> Respon
         request.thread_id,
         request.run_id,
         parent_run_id=request.parent_run_id,
+        protocol_version=request.protocol_version,
         messages=request.messages,
         earlier=shown_entries,
     )
@@ -106,6 +108,7 @@ async def _connect(call: Call) -> Response:
         request.thread_id,
         request.run_id,
         parent_run_id=request.parent_run_id,
+        protocol_version=request.protocol_version,
         messages=ag_ui_messages(branch),
         state=_state(branch),
         earlier=last_run(branch),

@@ -469,6 +469,17 @@ async def test_a_yes_does_not_apply_to_a_file_that_has_changed_since_it_was_show
         assert (done["outcome"], file.read_text()) == ("success", "theirs\n")
 
 
+async def test_the_client_of_copilotkit_accepts_how_a_stopped_run_ends() -> None:
+    async with scripted_server(SLOW) as server:
+        address, authorization = f"{server.client.url}/api", server.headers["authorization"]
+        stop = f"{address}/sessions/trip/requests"
+        async with npm_client("copilotkit.mjs", f"{address}/ag-ui", authorization, "Count", stop) as npm:
+            reply = await npm.receive()
+    assert reply["errors"] == []
+    assert reply["last"] == "RUN_FINISHED"
+    assert [message["role"] for message in reply["messages"]] == ["user", "assistant"]
+
+
 async def test_the_client_of_copilotkit_shows_tools_and_runs_those_of_the_page() -> None:
     script = [
         assistant("Look. ", ToolCall("c1", "weather", {"city": "Oslo"})),

@@ -22,7 +22,7 @@ from bartack.session.title import title_from
 from bartack.store import Page, SessionInfo, SessionStore, open_store
 from bartack.store.address import StoreAddress
 from bartack.store.errors import entry_not_found_error
-from bartack.store.maintenance import all_sessions
+from bartack.store.session_store import all_sessions
 
 DIRECTORY = "directory"  # metadata of a session: the directory that it works in
 _SHORT_ID = 8  # characters at least; a UUIDv7 starts with its time, so sessions of one minute share them

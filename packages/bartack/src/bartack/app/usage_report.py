@@ -16,7 +16,7 @@ from bartack.nouns.messages import ModelRef
 from bartack.nouns.noun import Noun
 from bartack.store import ModelSpend, SessionInfo, SessionStore, Spend
 from bartack.store.index import spend_of
-from bartack.store.maintenance import all_sessions
+from bartack.store.session_store import all_sessions
 
 __all__ = ["GROUPINGS", "Grouping", "UsageRow", "UsageSums", "usage_report"]
 

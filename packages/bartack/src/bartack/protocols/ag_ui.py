@@ -1,6 +1,8 @@
 """AG-UI 1.0: the events of a run -> the events that a client of the protocol expects.
 
-    stream = AgUiStream(input.thread_id, input.run_id, messages=input.messages)
+    stream = AgUiStream(
+        input.thread_id, input.run_id, protocol_version=input.protocol_version, messages=input.messages
+    )
     async for event in run:
         send(stream.frames(event))
     send(stream.close())
@@ -59,6 +61,7 @@ class AgUiStream:
         run_id: str,
         *,
         parent_run_id: str | None = None,
+        protocol_version: str | None = None,
         messages: Iterable[Json] = (),
         state: Json | None = None,
         earlier: Iterable[Entry] = (),
@@ -66,13 +69,14 @@ class AgUiStream:
         snapshot: bool = False,
     ) -> None:
         """`run_id` is the client's name for the run, `parent_run_id` that of the run which spawned it, and `messages`
-        are those that it has.
+        are those that it has. `protocol_version` is the one that its input names, which clients before 1.0 do not.
 
         `earlier` are the entries of our run that it has received before, if the run continues. With `from_start`, what
         precedes the start of the run is not its own. With `snapshot` it gets all `messages` and the `state` first,
         because it has none.
         """
         self._parent = {} if parent_run_id is None else {"parentRunId": parent_run_id}
+        self._is_version_1 = protocol_version is not None
         self._state = state
         self._ids = {"threadId": thread_id, "runId": run_id}
         self.messages: list[Json] = deepcopy(list(messages))
@@ -86,7 +90,6 @@ class AgUiStream:
         self._reasoning: list[str] = []  # the ids of the reasoning messages of the step
         self._pieces: list[str] = []  # what has arrived of the text that grows
         self._arguments: dict[str, list[str]] = {}  # what has arrived of the arguments of open calls, by key
-        self._started: set[str] = set()  # the calls that began in this stream
         self._subagents: dict[str, c.Subagent] = {}  # the sub-agents that work, by the keys of their calls
 
     @property
@@ -274,7 +277,6 @@ class AgUiStream:
                 owner = self._opened(self._message_id, role="assistant")
                 owner.setdefault("toolCalls", []).append({"id": key, "type": "function", "function": function})
                 self._arguments[key] = []
-                self._started.add(key)
                 ids = {"toolCallId": key, "toolCallName": change.tool_name, "parentMessageId": self._message_id}
                 yield {"type": "TOOL_CALL_START", **ids}
             case c.CallGrew():
@@ -352,8 +354,7 @@ class AgUiStream:
             suspended = {"type": "suspended", "interruptIds": own}
             yield {"type": "SUBAGENT_FINISHED", **_attributed(subagent), "outcome": suspended}
         outcome: Json = {"type": "success"}
-        if not self._started.issuperset(change.deferred):
-            # Clients before 1.0 refuse the ids, and later ones know the calls that began in this stream.
+        if self._is_version_1:  # clients before that refuse the ids
             outcome["pendingToolCallIds"] = list(change.deferred)
         if interrupts:
             outcome = {"type": "interrupt", "interrupts": interrupts}
@@ -368,7 +369,9 @@ class AgUiStream:
             case "completed":
                 yield {"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "success"}, **usage}
             case "aborted":
-                yield {"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "cancelled"}, **usage}
+                # Clients before 1.0 refuse this outcome, and have none for it.
+                outcome = {"outcome": {"type": "cancelled"}} if self._is_version_1 else {}
+                yield {"type": "RUN_FINISHED", **self._ids, **outcome, **usage}
             case "failed":
                 error = end.error
                 code = {} if error is None else {"code": str(error.error_code)}

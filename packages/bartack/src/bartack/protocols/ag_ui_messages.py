@@ -38,6 +38,7 @@ class AgUiRequest(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str
     run_id: str
     parent_run_id: str | None = None
+    protocol_version: str | None = None  # clients before 1.0 name none
     messages: list[Json]  # all that the client has
     prompt: Message | None = None
     history: tuple[Message, ...] = ()  # the messages before the prompt
@@ -113,6 +114,7 @@ class RunInput(msgspec.Struct, rename="camel"):
     thread_id: str
     run_id: str
     parent_run_id: str | None = None
+    protocol_version: str | None = None
     messages: list[dict[str, Any]] = []
     state: Any = None
     tools: list[_Tool] | None = None
@@ -136,6 +138,7 @@ def read_run(body: Any) -> AgUiRequest:
         thread_id=run.thread_id,
         run_id=run.run_id,
         parent_run_id=run.parent_run_id,
+        protocol_version=run.protocol_version,
         messages=run.messages,
         prompt=prompt,
         history=tuple(message for message in read[: -1 if prompt else None] if message is not None),

@@ -28,9 +28,8 @@ from bartack.store.entries import envelope_of, read_entry
 from bartack.store.errors import invalid_value_error
 from bartack.store.files import Report, as_store_error, ignore_progress, make_folder, new_file, sync_folder
 from bartack.store.foreign import mark_foreign
-from bartack.store.maintenance import all_sessions
 from bartack.store.open_work import close_session
-from bartack.store.session_store import SessionStore
+from bartack.store.session_store import SessionStore, all_sessions
 from bartack.store.sqlite_pages import SqlitePages
 from bartack.store.transfer import export_session, import_lines, read_lines, whole_session
 

@@ -8,7 +8,7 @@ reported only once; stored entries are never rewritten. `purge` is the only way 
 import glob
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -35,15 +35,14 @@ from bartack.store.session_store import (
     FindingKind,
     Inspection,
     Lease,
-    SessionInfo,
     SessionStore,
+    all_sessions,
     next_entries,
 )
 
-__all__ = ["Checked", "all_sessions", "can_repair", "check", "check_all", "files_with", "purge", "repair"]
+__all__ = ["Checked", "can_repair", "check", "check_all", "files_with", "purge", "repair"]
 
 _DAMAGE = frozenset({"checksum", "bad_json", "gap", "repeat", "broken_parent", "wrong_session", "damaged"})
-_PAGE = 100
 _BLOCK = 1024 * 1024  # bytes of a file that are searched at a time
 
 Named = TypeVar("Named", ToolProgress, ToolResult)
@@ -139,23 +138,6 @@ async def _repair_if_free(store: SessionStore, session_id: str, findings: list[F
     except StoreError as error:  # the session may be in use
         message = f"not repaired: {error.message}"
         return [*findings, Finding(session_id=session_id, fault="damaged", message=message)], False
-
-
-async def all_sessions(store: SessionStore, *, reserved: bool = False) -> AsyncIterator[SessionInfo]:
-    """Every session once, or every session with Bartack's own records; most recently changed first. Sessions may move
-    between pages while the pages are read.
-    """
-    listed: set[str] = set()
-    cursor: str | None = None
-    while True:
-        page = await store.sessions(_PAGE, cursor, reserved=reserved)
-        for info in page.items:
-            if info.id not in listed:
-                listed.add(info.id)
-                yield info
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 async def _inspected(session_id: str | None, inspection: Awaitable[Inspection]) -> Inspection:

@@ -51,6 +51,7 @@ __all__ = [
     "Spend",
     "Tail",
     "Totals",
+    "all_sessions",
     "new_session",
     "next_entries",
 ]
@@ -91,6 +92,7 @@ class Spend(Noun, frozen=True, kw_only=True):
 NO_SPEND = Spend()
 EMPTY_HEADER = SessionHeader()
 # Sessions whose ids begin with this contain the records of Bartack itself, and are not listed.
+_PAGE = 100  # sessions that are listed at a time
 RESERVED = "bartack:"
 
 
@@ -373,6 +375,23 @@ def next_entries(
         entries.append(entry)
         parent = entry.id
     return tuple(entries)
+
+
+async def all_sessions(store: SessionStore, *, reserved: bool = False) -> AsyncIterator[SessionInfo]:
+    """Every session once, or every session with Bartack's own records; most recently changed first. Sessions may move
+    between pages while the pages are read.
+    """
+    listed: set[str] = set()
+    cursor: str | None = None
+    while True:
+        page = await store.sessions(_PAGE, cursor, reserved=reserved)
+        for info in page.items:
+            if info.id not in listed:
+                listed.add(info.id)
+                yield info
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 @asynccontextmanager

@@ -17,7 +17,6 @@ from urllib.parse import urljoin, urlsplit
 
 from bartack.nouns.errors import ToolError
 from bartack.tools.definition import ToolDefinition, tool
-from bartack.tools.html_markdown import markdown_of_html
 from bartack.tools.output import ToolOutput, valid_text
 
 if TYPE_CHECKING:
@@ -171,4 +170,8 @@ async def _text(response: "aiohttp.ClientResponse", url: str) -> str:
         text = data.decode(response.charset or "utf-8", "replace")
     except LookupError:  # an encoding that does not exist
         text = data.decode("utf-8", "replace")
-    return markdown_of_html(text, url) if kind in ("text/html", "application/xhtml+xml") else valid_text(text)
+    if kind not in ("text/html", "application/xhtml+xml"):
+        return valid_text(text)
+    from bartack.tools.html_markdown import markdown_of_html  # noqa: PLC0415 - slow, and few runs read a web page
+
+    return markdown_of_html(text, url)

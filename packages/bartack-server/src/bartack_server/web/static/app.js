@@ -67,7 +67,9 @@ class BartackApp extends HTMLElement {
     const id = parameters.get("session") ?? "";
     this.#toggleList(false);
     this.#list.select(id);
-    this.#view.open(id);
+    const found = parameters.get("entry");
+    if (found) this.#view.openAt(id, found, Number(parameters.get("seq")));
+    else this.#view.open(id);
   }
 
   /** Close a drawer after a choice in it, even of the current session, or a click outside it. */

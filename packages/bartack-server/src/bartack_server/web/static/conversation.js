@@ -59,6 +59,13 @@ function folded(branch) {
   return shown;
 }
 
+/** The keys of the items that show an entry. */
+export function keysOf(branch, entryId) {
+  const parts = branch.find((entry) => entry.id === entryId)?.payload.parts ?? [];
+  const calls = new Set(parts.map((part) => `call/${part.payload.toolCallId}`));
+  return items(branch).filter(({ key, queued }) => !queued && (key === entryId || key.startsWith(`${entryId}/`) || calls.has(key))).map(({ key }) => key);
+}
+
 function texts(entry, payload) {
   const parts = payload.parts ?? [];
   return {

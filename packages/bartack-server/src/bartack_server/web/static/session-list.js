@@ -24,11 +24,17 @@ class SessionList extends HTMLElement {
   #found = new Map(); // session id -> {title, matches, hits}, the best matches first
   #isRecent = false; // searches the last week only
   #hasFailed = false; // searches failures only
+  #tool = ""; // searches calls of this tool only
+  #model = ""; // searches sessions that used this model only
   #hidden = new Set(); // sessions that are about to be deleted
   #states = null; // session id -> its state at the last look; null before the first one
   #timer = null;
   #chips = h("div", { class: "chips", role: "group", "aria-label": "Filter" });
   #lists = h("div", {});
+  #known = { tool: h("datalist", { id: "known-tools" }), model: h("datalist", { id: "known-models" }) };
+  #limits = h("div", { class: "limits", role: "group", "aria-label": "Restrict the search", hidden: true },
+    this.#limit("Tool", "known-tools", (text) => { this.#tool = text; }), this.#limit("Model", "known-models", (text) => { this.#model = text; }),
+    this.#known.tool, this.#known.model);
   #none = h("div", { class: "none" });
   #more = h("button", { class: "b q", hidden: true, onclick: () => this.refresh(this.#cursor) }, "More");
 
@@ -40,7 +46,7 @@ class SessionList extends HTMLElement {
     this.replaceChildren(
       h("header", {},
         h("div", { class: "brand" }, mark("mark"), "Bartack", h("button", { type: "button", class: "b q ic", "aria-label": "New session", title: "New session (N)", onclick: () => { location.hash = ""; } }, icon("plus"))),
-        h("div", { class: "find" }, icon("search"), search, h("kbd", { "aria-hidden": "true" }, "/")), this.#chips),
+        h("div", { class: "find" }, icon("search"), search, h("kbd", { "aria-hidden": "true" }, "/")), this.#chips, this.#limits),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Session list" }, this.#lists, this.#none, this.#more),
       h("footer", {}, h("worker-status", {}), popButton({ class: "b q ic", "aria-label": "Usage", title: "Usage" }, [icon("usage")], () => usagePanel(), "above"), popButton({ class: "b q ic", "aria-label": "Settings", title: "Settings" }, [icon("settings")], () => settingsPanel(), "above")));
     this.refresh();
@@ -54,6 +60,20 @@ class SessionList extends HTMLElement {
   }
 
   #seen = () => document.hidden || setMark("unread", this.#current, false);
+
+  /** A field for a name that a search is restricted to. */
+  #limit(name, list, set) {
+    return h("input", { class: "field", list, placeholder: `Any ${name.toLowerCase()}`, "aria-label": name, spellcheck: "false",
+      onfocus: () => this.#offerNames(), onchange: (event) => { set(event.target.value.trim()); this.refresh(); } });
+  }
+
+  /** Offer the tools of the agents here, and the models of the sessions that are listed; others can be written. */
+  async #offerNames() {
+    const offer = (list, names) => place(list, [...new Set(names)].filter(Boolean).sort().map((value) => h("option", { value })));
+    offer(this.#known.model, this.#sessions.map(({ model }) => model?.replace(/^[^:]*:/, "")));
+    const { items } = await get("tools").catch(() => ({ items: [] }));
+    offer(this.#known.tool, items.map((tool) => tool.name));
+  }
 
   select(id) {
     this.#current = id;
@@ -78,7 +98,7 @@ class SessionList extends HTMLElement {
     try {
       const [page, found] = await Promise.all([
         get("sessions", { limit: cursor ? 50 : Math.max(50, Math.min(MOST, this.#sessions.length)), cursor, query }),
-        query && !cursor ? get("search/sessions", { query, limit: FOUND, since: this.#isRecent ? new Date(Date.now() - WEEK_MS).toISOString() : null, errors: this.#hasFailed || null }) : { items: [] },
+        query && !cursor ? get("search/sessions", { query, limit: FOUND, since: this.#isRecent ? new Date(Date.now() - WEEK_MS).toISOString() : null, errors: this.#hasFailed || null, tool: this.#tool, model: this.#model }) : { items: [] },
       ]);
       if (query !== this.#query) return; // superseded by a newer search
       const isBeginning = !cursor && this.#sessions.length > MOST && query === this.#shown; // only the start of a long list is refreshed
@@ -141,7 +161,7 @@ class SessionList extends HTMLElement {
   #matching() {
     const listed = new Map(this.#sessions.map((session) => [session.id, session]));
     const best = [...this.#found.values()].map(({ sessionId, title }) => listed.get(sessionId) ?? { id: sessionId, title, state: "idle" });
-    return this.#isRecent || this.#hasFailed ? best : [...best, ...this.#sessions.filter(({ id }) => !this.#found.has(id))];
+    return this.#isRecent || this.#hasFailed || this.#tool || this.#model ? best : [...best, ...this.#sessions.filter(({ id }) => !this.#found.has(id))];
   }
 
   /** One chip for each agent and project, if there are several; and what a search can be restricted to. */
@@ -154,6 +174,7 @@ class SessionList extends HTMLElement {
       { name: "Last 7 days", isOn: this.#isRecent, act: () => { this.#isRecent = !this.#isRecent; this.refresh(); } },
       { name: "Failures", isOn: this.#hasFailed, act: () => { this.#hasFailed = !this.#hasFailed; this.refresh(); } },
     ] : [];
+    this.#limits.hidden = !this.#query;
     each(this.#chips, [...sources, ...limits], ({ name }) => name,
       ({ name, text, act }) => h("button", { type: "button", class: "chip", title: name, onclick: act }, h("span", {}, text ?? name)),
       (chip, { isOn }) => chip.setAttribute("aria-pressed", String(isOn)));
@@ -184,11 +205,16 @@ class SessionList extends HTMLElement {
     const { hits, matches } = (this.#shown && this.#found.get(session.id)) || { hits: [], matches: 0 };
     const words = this.#shown.split(/\s+/).filter(Boolean);
     const more = matches - hits.length;
-    place(item, [item.firstChild, ...hits.map((hit) => h("a", { class: "hit", href: `#session=${encodeURIComponent(session.id)}` }, ...highlighted(hit.snippet, words))),
+    place(item, [item.firstChild, ...hits.map((hit) => h("a", { class: "hit", href: hitAddress(hit) }, ...highlighted(hit.snippet, words))),
       ...(more > 0 ? [h("span", { class: "hit" }, `${more} more in this session`)] : [])]);
   }
 }
 customElements.define("session-list", SessionList);
+
+/** Where the page shows the message that a search has found. */
+function hitAddress({ sessionId, entryId, seq }) {
+  return `#${new URLSearchParams({ session: sessionId, entry: entryId, seq })}`;
+}
 
 function newRow({ id }) {
   return h("li", {}, h("a", { class: "row", href: `#session=${encodeURIComponent(id)}` },

@@ -1,7 +1,7 @@
 // The conversation of one session, live.
 
 import { address, get, now, post, remove, sessionPath } from "./api.js";
-import { activity, endsAnswer, extended, headBefore, hides, items, runState } from "./conversation.js";
+import { activity, endsAnswer, extended, headBefore, hides, items, keysOf, runState } from "./conversation.js";
 import { duration, each, h, money, place, visible, write } from "./dom.js";
 import { GrowingText, copy, followNote, forgetColours, textBlocks } from "./growing-text.js";
 import { icon, mark } from "./icons.js";
@@ -16,6 +16,7 @@ import { brief, download, fileList } from "./tool-card.js";
 const FIRST = 60; // entries that are loaded before a session is shown
 const PAGE = 200; // entries per later request
 const DRAWN = 40; // items that are drawn at the end of a session; earlier ones are drawn when they are scrolled to
+const CONTEXT = 10; // items that are drawn before one that was searched for
 const RETRY_MS = 2000;
 const REFRESH_MS = 500;
 const SETTLED_MS = 500;
@@ -132,6 +133,36 @@ class SessionView extends HTMLElement {
   open(id, head = null) {
     this.#opening = this.#open(id, head);
     return this.#opening;
+  }
+
+  /** Show a session at an entry that a search has found, on the newest branch that has it. */
+  async openAt(id, entryId, seq) {
+    await (id !== this.#id || this.#head ? this.open(id) : this.#opening);
+    for (const head of [null, ...this.heads.slice(1)]) {
+      const page = await get(sessionPath(id, "/entries"), { before: seq + 1, limit: 1, head }).catch(() => null);
+      if (id !== this.#id) return;
+      if (page?.items[0]?.id !== entryId) continue;
+      if (head) await this.open(id, head);
+      return this.#showFound(entryId, seq);
+    }
+  }
+
+  async #showFound(entryId, seq) {
+    const turn = this.#turn;
+    while (this.#earlier && this.#branch[0].seq > seq) if (!(await this.#loadEarlier()) || turn !== this.#turn) return;
+    const keys = keysOf(this.#branch, entryId);
+    const present = items(this.#branch).filter((item) => !item.queued);
+    const at = present.findIndex((item) => keys.includes(item.key));
+    if (at < 0) return;
+    this.#most = Math.max(this.#most, present.length - at + CONTEXT);
+    this.#draw();
+    for (const element of this.#list.querySelectorAll(".found")) element.classList.remove("found");
+    const found = keys.map((key) => this.#shown.get(key));
+    for (const element of found) {
+      element.classList.add("found");
+      if (element.matches("details")) element.open = true;
+    }
+    found[0].scrollIntoView({ block: found[0].offsetHeight < this.#talk.clientHeight / 2 ? "center" : "start" });
   }
 
   async #open(id, head) {
