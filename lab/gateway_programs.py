@@ -260,7 +260,7 @@ async def prove(program: str, workshop: Workshop) -> list[str]:
     problems = [] if expected else [f"{program} made no request without a gateway"]
     for text in ("All done", "I looked."):
         if not _has_answered(model, text):
-            print(f"{program} does not get as far as the answer {text!r}, without a gateway either", flush=True)
+            problems.append(f"{program} does not get as far as the answer {text!r}, without a gateway either")
     for format in FORMATS:
         tap = await _through_gateway(program, workshop, format)
         actual = [normalised(exchange.request) for exchange in tap.exchanges if is_main(exchange)]

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Json = dict[str, Any]
-_SCRIPT = re.compile(r"@@(\[.*?\])@@", re.DOTALL)
+_SCRIPT = re.compile(r"@@(\[.*?\]) ?@@", re.DOTALL)  # Qwen Code takes what begins with @ for a path, after a space
 _OF_MODEL = ("reasoning", "function_call")  # items of the Responses API without a role
 
 

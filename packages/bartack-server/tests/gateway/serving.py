@@ -16,8 +16,9 @@ from bartack.models.guard import guarded_batches
 from bartack.models.model import StreamingModel
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Start, TextDelta
+from bartack.nouns.errors import StoreError
 from bartack.nouns.requests import ModelRequest
-from bartack.store.session_store import SessionStore
+from bartack.store.session_store import SessionStore, Tail
 from bartack.testing import ExpectedOutcome, Scenario
 from bartack.testing.faults import EVENT_WRITERS
 from bartack_server.gateway import GatewayApp, gateway
@@ -92,6 +93,17 @@ async def serving(
             await app.drain()
             server.should_exit = True
             await task
+
+
+class BrokenStore(MemoryStore):
+    """A store whose disk may be full."""
+
+    is_broken = False
+
+    async def append(self, *arguments: Any, **options: Any) -> Tail:
+        if self.is_broken:
+            raise StoreError("The disk is full.")
+        return await super().append(*arguments, **options)
 
 
 class WaitingModel(StreamingModel):

@@ -25,7 +25,16 @@ from bartack_server.gateway.keys import Budget, GatewayKey
 from bartack_server.gateway.request_log import RequestLog, log_lines
 from bartack_server.gateway.upstreams import Upstream
 from tests.gateway.bodies import request
-from tests.gateway.serving import LIMIT_S, WaitingModel, answering, serving, stored_key, upstream, whole_answer
+from tests.gateway.serving import (
+    LIMIT_S,
+    BrokenStore,
+    WaitingModel,
+    answering,
+    serving,
+    stored_key,
+    upstream,
+    whole_answer,
+)
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 ANSWER: list[Delta] = [Start("m", "r"), TextDelta("Hi."), Usage(40, 10), Done("stop")]
@@ -186,6 +195,19 @@ async def test_a_request_is_settled_and_logged_without_its_content(tmp_path: Pat
     assert (line["inputTokens"], line["outputTokens"]) == (40, 10)
     assert "secret" not in json.dumps(line)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_a_request_is_logged_even_if_what_it_has_cost_cannot_be_stored(tmp_path: Path) -> None:
+    store, model, path = BrokenStore(), WaitingModel(), tmp_path / "log.jsonl"
+    secret = await stored_key(store, name="bob", day=Budget(tokens=5000))
+    async with serving({"m": [model]}, store=store, log=RequestLog(path)) as gateway, asyncio.timeout(LIMIT_S):
+        sending = asyncio.ensure_future(gateway.post(*request("openai-chat"), headers={"x-api-key": secret}))
+        await model.asked.wait()
+        store.is_broken = True
+        sending.cancel()
+        while not list(log_lines(path, follow=False)):  # noqa: ASYNC110 - written by another task
+            await asyncio.sleep(0.01)
+    assert [line["status"] for line in log_lines(path, follow=False)] == ["abandoned"]
 
 
 def test_a_log_is_followed_from_one_file_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

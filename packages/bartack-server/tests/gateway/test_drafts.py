@@ -201,6 +201,20 @@ async def test_a_complete_draft_becomes_an_answer_once_and_that_of_a_live_gatewa
     assert (question.text, answer.text, answer.meta.response_id) == ("Hi", "Hello.", "resp_1")
 
 
+async def test_gateways_that_start_at_the_same_time_store_a_draft_once(tmp_path: Path) -> None:
+    first, second = [await open_store(tmp_path / "sessions.db") for _ in range(2)]
+    folder = tmp_path / "drafts"
+    folder.mkdir()
+    session_id = await draft_in(folder, first)
+    pretend_dead(folder)
+    await asyncio.gather(*(Drafts(folder, Recorder(store)).recover() for store in (first, second)))
+    facts = [entry.fact for entry in await first.entries(session_id)]
+    assert [fact.text for fact in facts if isinstance(fact, Message)] == ["Hi", "Hello."]
+    assert files_in(folder) == []
+    await first.close()
+    await second.close()
+
+
 async def test_a_draft_without_a_session_is_kept_and_one_with_half_a_line_is_read_to_there(tmp_path: Path) -> None:
     store = MemoryStore()
     session_id = await draft_in(tmp_path, store)

@@ -2,21 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from bartack import MemoryStore, ScriptedModel, ToolCall, assistant
-from bartack.nouns.deltas import Failed
+from bartack.nouns.deltas import Delta, Failed, Start, TextDelta
 from bartack.nouns.entries import SessionHeader, StreamFailed
-from bartack.nouns.errors import ErrorCode, StoreError
+from bartack.nouns.errors import ErrorCode
 from bartack.nouns.messages import Message
+from bartack.nouns.parts import Text
 from bartack.store import open_store
-from bartack.store.session_store import SessionInfo, SessionStore, Tail
+from bartack.store.session_store import SessionInfo, SessionStore
+from bartack_server.gateway import gateway
 from tests.gateway.bodies import request
-from tests.gateway.serving import LIMIT_S, WaitingModel, serving, stored_key
+from tests.gateway.serving import LIMIT_S, BrokenStore, WaitingModel, serving, stored_key
 
 T = TypeVar("T")
 CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic-messages", "openai-responses", "gemini-generate"
@@ -173,17 +175,6 @@ async def test_answers_arrive_while_the_store_fails_and_are_stored_when_it_works
     assert list(folder.iterdir()) == []
 
 
-class BrokenStore(MemoryStore):
-    """A store whose disk may be full."""
-
-    is_broken = False
-
-    async def append(self, *arguments: Any, **options: Any) -> Tail:
-        if self.is_broken:
-            raise StoreError("The disk is full.")
-        return await super().append(*arguments, **options)
-
-
 async def test_gateways_that_answer_in_one_session_at_the_same_time_store_both_answers(tmp_path: Path) -> None:
     """The first holds the lease of the session, because its answer is shown while it arrives."""
     address = tmp_path / "sessions.db"
@@ -232,7 +223,7 @@ async def test_an_edited_history_is_a_branch() -> None:
 
 
 async def test_an_edited_history_that_repeats_the_id_of_a_result_gets_a_session_of_its_own() -> None:
-    def body(prompt: str) -> dict[str, Any]:
+    def body(prompt: str, *later: tuple[str, Any]) -> dict[str, Any]:
         call = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "c1", "content": "seen"}
         contents: list[tuple[str, Any]] = [
@@ -241,15 +232,84 @@ async def test_an_edited_history_that_repeats_the_id_of_a_result_gets_a_session_
             ("user", prompt),
             ("assistant", [call]),
             ("user", [result]),
+            *later,
         ]
         return {**request(MESSAGES)[1], "messages": [{"role": role, "content": content} for role, content in contents]}
 
-    async with serving({"m": [ScriptedModel(["Done.", "Done again."])]}) as gateway, asyncio.timeout(LIMIT_S):
+    answers = ["Done.", "Done again.", "Go on.", "The end."]
+    later = [("assistant", "Done again."), ("user", "third"), ("assistant", "Go on."), ("user", "fourth")]
+    async with serving({"m": [ScriptedModel(answers)]}) as gateway, asyncio.timeout(LIMIT_S):
         assert (await gateway.post("/v1/messages", body("second")))[0] == 200
         await sessions(gateway.store)
-        assert (await gateway.post("/v1/messages", body("edited")))[0] == 200
-        both = await sessions(gateway.store, 2)
-    assert {lines(session)[-1][1] for session in both} == {"Done.", "Done again."}
+        for count in (0, 2, 4):  # what follows is in the same session
+            assert (await gateway.post("/v1/messages", body("edited", *later[:count])))[0] == 200
+            both = await eventually(
+                lambda: sessions(gateway.store, 2),
+                lambda both: sorted(len(lines(session)) for session in both) == [6, 6 + count],  # noqa: B023
+            )
+    assert {lines(session)[-1][1] for session in both} == {"Done.", "The end."}
+
+
+async def test_an_upstream_that_fails_before_its_first_content_is_not_shown() -> None:
+    slow, store = WaitingModel(), MemoryStore()
+    path, body = turns(CHAT, "first")
+    async with serving({"m": [LateFailure(), slow]}, store=store) as gateway, asyncio.timeout(LIMIT_S):
+        sending = asyncio.ensure_future(gateway.post(path, body))
+        [info] = await eventually(lambda: _listed(store), bool)
+        batches = await eventually(
+            lambda: store.read_journal(info.id),
+            lambda batches: any(type(item.delta) is TextDelta for batch in batches for item in batch.deltas),
+        )
+        sending.cancel()
+        await slow.closed.wait()
+    assert [item.delta for batch in batches for item in batch.deltas] == [Start("waiting", "r1"), TextDelta("Hello.")]
+
+
+class LateFailure(WaitingModel):
+    """A model that begins, and fails after a time in which an answer is shown."""
+
+    async def _batches(self) -> AsyncIterator[list[Delta]]:
+        yield [Start("late", "r0")]
+        await asyncio.sleep(0.6)
+        yield [Failed(ErrorCode.OVERLOADED, "busy", retryable=True)]
+
+
+async def test_what_a_server_has_sent_is_stored_before_it_stops_even_if_it_does_not_wait_for_requests(
+    tmp_path: Path,
+) -> None:
+    path, model = tmp_path / "sessions.db", WaitingModel()
+    store = await open_store(path)
+    secret = await stored_key(store)
+    app = gateway({"m": [model]}, store=path)
+    url_path, body = turns(CHAT, "first")
+    sent = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if model.asked.is_set():
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": json.dumps(body).encode()}
+
+    async def send(message: Any) -> None:
+        if b"Hello." in message.get("body", b""):
+            sent.set()
+
+    headers = [(b"host", b"127.0.0.1"), (b"x-api-key", secret.encode())]
+    scope = {"type": "http", "method": "POST", "path": url_path, "headers": headers, "query_string": b""}
+    async with asyncio.timeout(LIMIT_S), app.lifespan():
+        answering = asyncio.ensure_future(app(scope, receive, send))
+        await sent.wait()
+        answering.cancel()  # as uvicorn does after `timeout_graceful_shutdown`, without waiting for the end
+    [info] = (await store.sessions()).items
+    *_, question, answer = [entry.fact for entry in await store.entries(info.id)]
+    assert isinstance(question, Message)
+    assert isinstance(answer, StreamFailed)
+    assert [part.text for part in answer.parts if isinstance(part, Text)] == ["Hello."]
+    assert _files(tmp_path / "sessions.db-gateway-drafts") == []
+    await store.close()
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 async def test_a_failure_and_a_disconnected_client_are_recorded() -> None:

@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from itertools import count
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +36,7 @@ from bartack.formats.stop_sequences import StopSequences
 from bartack.models.provider import ProviderModel
 from bartack.nouns.config import ModelConfig
 from bartack.nouns.deltas import Delta, Done, Failed, MessageDelta, Start, Usage
+from bartack.nouns.entries import Fact
 from bartack.nouns.errors import BartackError, ErrorCode, PartValidationError, StoreError
 from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
@@ -93,6 +95,7 @@ class GatewayAnswer(Response):
         upstreams: Sequence[Upstream],
         environment: Environment,
         closing: asyncio.Event,
+        endings: set[asyncio.Task[Any]],
         *,
         envelopes: Envelopes,
         conversation: ConversationRecord | None = None,
@@ -102,7 +105,8 @@ class GatewayAnswer(Response):
         on_end: Callable[[RequestOutcome], Awaitable[None]] = _nothing,
         earlier: tuple[Message, ...] = (),
     ) -> None:
-        """`closing` is set when the server is about to stop. `earlier` messages come before those of the request.
+        """`closing` is set when the server is about to stop, which waits for the `endings`: they store, charge and log
+        what became of requests. `earlier` messages come before those of the request.
 
         `session_id` is where an agent answers. `reserve` is called before each upstream is asked, and may refuse the
         request with a `BartackError`.
@@ -119,6 +123,7 @@ class GatewayAnswer(Response):
         self._draft = None if conversation is None else draft
         self._live = None if conversation is None else LiveAnswer(conversation)
         self._storing: asyncio.Task[None] | None = None  # stores the answer
+        self._endings = endings
         self._session_id = session_id
         self._reserve = reserve
         self._on_end = on_end
@@ -148,13 +153,21 @@ class GatewayAnswer(Response):
             self.outcome.is_abandoned = not sender.done()
             for task in (sender, pump, *waiting):
                 task.cancel()
-            sent, *_ = await asyncio.gather(sender, pump, *waiting, return_exceptions=True)
-            self.outcome.duration_s = time.monotonic() - started_s
-            self.outcome.spent = self._spent()
-            await self._record()
-            await self._on_end(self.outcome)
+            ending = start(self._end(started_s, sender, pump, *waiting))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+            sent = await asyncio.shield(ending)  # a server whose time to stop is over cancels this, but not the ending
         if isinstance(sent, Exception) and not isinstance(sent, OSError):
             raise sent  # the server logs it
+
+    async def _end(self, started_s: float, *tasks: "asyncio.Future[Any]") -> BaseException | None:
+        """Wait for the tasks, and note what became of the request; returns how the first of them failed."""
+        sent, *_ = await asyncio.gather(*tasks, return_exceptions=True)
+        self.outcome.duration_s = time.monotonic() - started_s
+        self.outcome.spent = self._spent()
+        await self._record()
+        await self._on_end(self.outcome)
+        return sent
 
     def _spent(self) -> Usage | None:
         """What the upstream will charge for. Most report it with the end of the answer, so that a client could have all
@@ -171,10 +184,10 @@ class GatewayAnswer(Response):
     async def _record(self) -> None:
         """Store the answer, or what there is of it."""
         conversation = self._conversation
-        if conversation is None or self._assembler is None:
+        if conversation is None:
             return
         try:
-            await asyncio.shield(self._store())
+            await self._store()
         except StoreError as failure:  # the client has its answer
             _log.error("A conversation could not be stored: %s", failure)
             if self._draft is not None:
@@ -190,23 +203,18 @@ class GatewayAnswer(Response):
         """Begin to store the answer as it is now. Requests that come later are stored after it."""
         if self._storing is None:
             assert self._conversation is not None
-            assert self._assembler is not None
-            error = self.outcome.error
-            if error is None and self._assembler.status is not AssemblyStatus.DONE:
-                error = Failed(ErrorCode.CANCELLED, "The client disconnected.")
-            fact = answer_fact(
-                self._assembler,
-                error,
-                self._response_id if self._relay is None else None,
-                round(self.outcome.duration_s * 1000),
-            )
-            self._storing = start(self._conversation.end(fact))
+            self._storing = start(self._conversation.end(self._answer()))
         return self._storing
 
-    @property
-    def _is_stored(self) -> bool:
-        """Whether the session has the answer."""
-        return self._storing is not None and self._storing.done() and self._storing.exception() is None
+    def _answer(self) -> Fact | None:
+        """The answer as it is now; None if no upstream was asked."""
+        error, assembler = self.outcome.error, self._assembler
+        if assembler is None:
+            return None
+        if error is None and assembler.status is not AssemblyStatus.DONE:
+            error = Failed(ErrorCode.CANCELLED, "The client disconnected.")
+        response_id = self._response_id if self._relay is None else None
+        return answer_fact(assembler, error, response_id, round(self.outcome.duration_s * 1000))
 
     async def _complete(self) -> None:
         """Begin to store a complete answer. One that the client may refer to at once is stored before its end."""
@@ -235,7 +243,7 @@ class GatewayAnswer(Response):
 
     def _keep(self) -> None:
         """Write the deltas of the bytes that are sent next to the draft."""
-        if self._draft is None or self._conversation is None or self._is_stored:
+        if self._draft is None or self._conversation is None or self._conversation.is_answered:
             return
         try:
             self._draft.flush(self._conversation, self._response_id if self._relay is None else None)
@@ -328,8 +336,6 @@ class GatewayAnswer(Response):
         """Let an upstream answer; returns how it failed."""
         if self._draft is not None:
             self._draft.restart()
-        if self._live is not None:
-            self._live.restart()
         stream = await self._call(upstream)
         relay, draft, live = self._relay, self._draft, self._live if self._request.streams else None
         assembler = self._assembler = MessageAssembler(guarded=True)
@@ -340,25 +346,25 @@ class GatewayAnswer(Response):
                 assembler.consume(stamped)
                 if draft is not None and relay is None:
                     draft.add((delta,))
-                if live is not None:
-                    live.add(stamped)
                 if type(delta) is Usage:
                     self.outcome.usage = delta
                 if type(delta) is Done and relay is None:
                     await self._complete()
                 if type(delta) is Failed:
                     return delta
+                new = [stamped]
                 if not self._has_begun:
                     preamble.append(stamped)
                     if type(delta) in (Start, Usage):
                         continue
                     self._has_begun = True
                     self.outcome.first_byte_s = time.monotonic() - started_s
+                    new = preamble
+                for piece in new:
+                    if live is not None:
+                        live.add(piece)
                     if relay is None:
-                        for earlier in preamble:
-                            self._write(earlier)
-                elif relay is None:
-                    self._write(stamped)
+                        self._write(piece)
                 if self._outbox.is_full:
                     await self._outbox.room()
         if relay is not None:

@@ -24,7 +24,7 @@ from bartack.agent import Agent
 from bartack.formats import writer
 from bartack.models.model import StreamingModel
 from bartack.nouns.deltas import Failed, Usage
-from bartack.nouns.errors import BartackError, ErrorCode, ModelError, PartValidationError
+from bartack.nouns.errors import BartackError, ErrorCode, ModelError, PartValidationError, StoreError
 from bartack.nouns.logs import logger
 from bartack.nouns.messages import Message
 from bartack.nouns.requests import ModelRequest
@@ -63,6 +63,7 @@ __all__ = ["GatewayApp", "gateway"]
 
 _log = logger("gateway")
 _MAX_BODY = 64 * 1024 * 1024  # a conversation with its images is sent again with every request
+_ENDING_S = 30.0  # for a store that does not respond
 _GEMINI_VERSIONS = ("v1beta", "v1", "v1alpha")
 _API_OF = {"/v1/messages": MESSAGES, "/v1beta/": GEMINI, "/v1alpha/": GEMINI, "/api/": OLLAMA}
 
@@ -118,6 +119,7 @@ class GatewayApp(Starlette):
         self._keys = KeyRing()
         self._refusals = RateLimit(20, 0.2)  # wrong keys, by address
         self._closing = asyncio.Event()
+        self._endings: set[asyncio.Task[Any]] = set()
         handlers: dict[Any, Any] = {HTTPException: _no_such_path}
         super().__init__(routes=self._routes(), lifespan=self.lifespan, exception_handlers=handlers)
         self.add_middleware(Guarded, hosts=hosts)
@@ -140,6 +142,8 @@ class GatewayApp(Starlette):
             async with self._keys.following(store):
                 yield
         finally:
+            if self._endings:
+                await asyncio.wait(self._endings, timeout=_ENDING_S)
             await self._upstreams.aclose()
             if store is not address:
                 await store.close()
@@ -200,7 +204,10 @@ class GatewayApp(Starlette):
         bill = _Bill(self._accounts, key)
 
         async def end(outcome: RequestOutcome) -> None:
-            await bill.settle(outcome)
+            try:
+                await bill.settle(outcome)
+            except StoreError as error:  # the reservation remains
+                _log.error("What a request has cost could not be stored: %s", error)
             if self._log is not None:
                 try:
                     self._log.write(self._environment.now(), key, parsed, outcome)
@@ -212,6 +219,7 @@ class GatewayApp(Starlette):
             upstreams,
             self._environment,
             self._closing,
+            self._endings,
             envelopes=self._envelopes,
             conversation=None if is_agent else self._recorder.conversation(key, parsed),
             draft=None if self._drafts is None else self._drafts.new(),

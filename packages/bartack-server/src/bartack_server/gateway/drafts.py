@@ -14,10 +14,14 @@ failed.
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
 
 from bartack.environment import Environment
 from bartack.nouns import wire
@@ -138,8 +142,9 @@ class Drafts:
     async def recover(self) -> None:
         """Store the answers of gateways that have died."""
         for path in sorted(self._folder.glob("*.jsonl")):
-            with suppress(FileNotFoundError):  # another gateway was faster
-                await self._recover(path)
+            with suppress(FileNotFoundError), _claimed(path) as is_claimed:  # unless another gateway was faster
+                if is_claimed:
+                    await self._recover(path)
 
     async def _recover(self, path: Path) -> None:
         abandoned = _abandoned(path)
@@ -163,6 +168,19 @@ class Drafts:
         parents = failed_attempts(entries, place.entry_id)
         others = (entry.fact for entry in entries if entry.parent_id in parents)
         return any(isinstance(other, Message | StreamFailed) and other.parts == _parts(fact) for other in others)
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[bool]:
+    """Keep other gateways that start from recovering a draft at the same time; False if one of them already does."""
+    with path.open("rb") as file:
+        if sys.platform != "win32":  # where only one gateway at a time can have a port
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+        yield True
 
 
 def _abandoned(path: Path) -> tuple[_Header, Fact] | None:

@@ -192,24 +192,22 @@ class Recorder:
 
     async def record(self, question: Question, answer: Fact | None = None) -> Place:
         """Store what is new in a history, and its answer; returns the place of the last of it. Raises `StoreError`."""
-        session_id, header = question.session_id, question.header
-        try:
-            place = await self._store_history(session_id, header, question.messages, answer)
-            if place is None:
+        session_id, header, messages = question.session_id, question.header, question.messages
+        while True:
+            try:
+                place = await self._store_history(session_id, header, messages, answer)
+            except Conflict as conflict:
+                places = self._places_in(session_id)
+                if isinstance(conflict, SessionInUse) or places.tail is None:
+                    raise
+                # A call has one result in a session. An edited history that repeats results gets a session of its own,
+                # named by what comes first in it that this one does not have: later requests get there as well.
+                _, count = places.longest_beginning(messages)
+                session_id = _session_id(f"{session_id} {_chain_of(messages[: count + 1])}")
+            else:
+                if place is not None:
+                    return place
                 session_id, header = question.side_session_id, _side_header(header)
-                place = await self._store_history(session_id, header, question.messages, answer)
-            assert place is not None, "the id of a side session follows from its first message"
-            return place
-        except Conflict as conflict:
-            if isinstance(conflict, SessionInUse):
-                raise
-            # A call has one result in a session. An edited history that repeats results gets a session of its own.
-            self._places.pop(session_id, None)
-            place = await self._store_history(
-                _session_id(f"{session_id} {_chain_of(question.messages)}"), header, question.messages, answer
-            )
-            assert place is not None
-            return place
 
     async def _store_history(
         self, session_id: str, header: SessionHeader, messages: Sequence[Message], answer: Fact | None
@@ -351,6 +349,7 @@ class ConversationRecord:
         self._is_waiting = True  # for an answer that is complete so early that both are stored together
         self._has_answer = asyncio.Event()
         self._answer: Fact | None = None
+        self.is_answered = False  # the session has the answer
         self.question: Question | None = None
 
     @property
@@ -391,7 +390,9 @@ class ConversationRecord:
                     await self._has_answer.wait()
         self._is_waiting, answer = False, self._answer
         async with self._order:
-            return await self.recorder.record(question, answer)
+            place = await self.recorder.record(question, answer)
+        self.is_answered = answer is not None
+        return place
 
     def new_response_id(self) -> str:
         """An id that leads to the answer, after `begin`; see `Recorder.response`."""
@@ -403,8 +404,11 @@ class ConversationRecord:
         assert self._beginning is not None, "begin() comes first"
         return await asyncio.shield(self._beginning)
 
-    async def end(self, fact: Fact) -> None:
-        """Store the answer, or how it failed, before what comes later. Raises `StoreError`."""
+    async def end(self, fact: Fact | None) -> None:
+        """Store the answer, or how it failed, before what comes later. It is None if no model was asked.
+
+        Raises `StoreError`.
+        """
         if self._beginning is None:
             return
         if self._is_waiting:
@@ -413,7 +417,10 @@ class ConversationRecord:
             await self._beginning
             return
         async with self._order:
-            await self.recorder.store_answer(await self._beginning, fact)
+            place = await self._beginning
+            if fact is not None:
+                await self.recorder.store_answer(place, fact)
+                self.is_answered = True
 
     def _header(self, messages: Sequence[Message], *, is_side: bool) -> SessionHeader:
         texts = [text.strip() for message in messages if message.role == "user" for text in _texts(message)]
@@ -456,17 +463,13 @@ class LiveAnswer:
         if self._task is None:
             self._task = asyncio.ensure_future(self._show())
 
-    def restart(self) -> None:
-        """Forget everything: another upstream answers."""
-        self._deltas.clear()
-
     async def _show(self) -> None:
         recorder = self._conversation.recorder
         with suppress(StoreError):  # the answer is worth more than its preview
             await asyncio.sleep(_SHOWN_AFTER_S)
             place = await self._conversation.stored()
             self._lease = await recorder.lease(place.session_id)
-            if self._lease is None:
+            if self._lease is None or self._conversation.is_answered:
                 return
             journal = Journal(self, _JOURNAL_MS)
             journal.begin(place.seq)
