@@ -1,6 +1,8 @@
 """msgspec's own reading and writing of entries gives the same bytes, values and errors as the dialect (D-2.4)."""
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -154,3 +156,35 @@ def test_threads_that_read_and_write_first_get_the_same() -> None:
         with ThreadPoolExecutor(4) as pool:
             futures = [pool.submit(work) for _ in range(4)]
         assert all(future.result() == texts for future in futures)
+
+
+FIRST_USE = """
+import sys
+from threading import Barrier, Thread, get_ident
+import msgspec
+from bartack.nouns import wire
+from bartack.nouns.entries import Entry, MessageDeltaBatch
+
+made_in, new_decoder = [], msgspec.json.Decoder
+msgspec.json.Decoder = lambda noun: (made_in.append(get_ident()), new_decoder(noun))[1]
+texts = {Entry: sys.argv[1], MessageDeltaBatch: sys.argv[2]}
+together = Barrier(8)
+
+def read(noun):
+    together.wait()
+    assert wire.encode(wire.decode(noun, texts[noun])).decode() == texts[noun]
+
+threads = [Thread(target=read, args=(noun,)) for noun in [*texts] * 4]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(made_in), len({*made_in}))
+"""
+
+
+def test_decoders_are_made_in_one_thread() -> None:
+    """msgspec crashes the interpreter if two threads make decoders for the same classes at the same time."""
+    texts = [dialect_encode(noun).decode() for noun in (SESSION[0], MessageDeltaBatch(deltas=()))]
+    done = subprocess.run([sys.executable, "-c", FIRST_USE, *texts], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("2 1\n", "", 0)

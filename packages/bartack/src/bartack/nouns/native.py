@@ -38,7 +38,7 @@ from bartack.nouns.errors import PartValidationError
 from bartack.nouns.json_values import MAX_DEPTH, is_within, plain
 from bartack.nouns.noun import Extra
 
-__all__ = ["DECLINED", "NativeCodec"]
+__all__ = ["DECLINED", "NativeCodec", "wire_type_of"]
 
 
 class _DeclinedError(Exception):
@@ -66,7 +66,9 @@ class NativeCodec:
         )
 
     def _first_decode(self, text: bytes | str) -> Any:
-        self.decode = msgspec.json.Decoder(_reading(self._noun).wire_type).decode
+        from bartack.nouns.entry_decoders import DECODERS  # noqa: PLC0415 - the import makes them, in one thread
+
+        self.decode = DECODERS[self._noun]
         return self.decode(text)
 
     @cached_property
@@ -144,6 +146,11 @@ class _Reading(NamedTuple):
     wire_type: Any  # what msgspec reads
     check: Callable[[str], str] = lambda _: ""  # a path -> the condition for keeping what was read; empty: none
     build: Callable[[str], str] | None = None  # a path -> the value itself; None: what was read is the value
+
+
+def wire_type_of(noun: Any) -> Any:
+    """The type as which msgspec reads a noun. To be called in one thread (see `bartack.nouns.entry_decoders`)."""
+    return _reading(noun).wire_type
 
 
 @cache

@@ -29,6 +29,9 @@ class _WitnessNote(msgspec.Struct, frozen=True):
     commits: int
 
 
+_NOTE = msgspec.json.Decoder(_WitnessNote)  # not made on first use: stores are opened in several threads at once
+
+
 class Witness:
     """The note in the lock file of a database."""
 
@@ -56,7 +59,7 @@ class Witness:
         text = unseal(data.rstrip(b" \n"))
         if len(data) != _SIZE or text is None:
             return f"{self._path} is damaged: whether the database was rolled back cannot be checked"
-        noted = msgspec.json.decode(text, type=_WitnessNote)
+        noted = _NOTE.decode(text)
         rows = connection.execute("SELECT hex(id), commits FROM store").fetchall()
         store, commits = rows[0] if len(rows) == 1 else (None, None)
         if not isinstance(commits, int):
