@@ -43,9 +43,18 @@ def write(outgoing: Outgoing) -> WrittenTranscript:
     for entry in outgoing.entries:
         _note_losses(entry, losses)
     messages = [
-        {**message, "parts": [_defined(part) for part in message["parts"]]} for message in ui_messages(outgoing.entries)
+        {**message, "parts": [_defined(part) for part in message["parts"] if _is_written(part, message["id"], losses)]}
+        for message in ui_messages(outgoing.entries)
     ]
     return write_list(outgoing, messages, losses)
+
+
+def _is_written(part: Json, message_id: str, losses: Losses) -> bool:
+    """Whether this is no file with an address that a chat refuses, together with its message."""
+    is_refused = part["type"] == "file" and not part["url"].startswith(("data:", "http:", "https:"))
+    if is_refused:
+        losses.add(f"message {message_id}", "file", "its address is none of the web")
+    return not is_refused
 
 
 def _defined(part: Json) -> Json:
