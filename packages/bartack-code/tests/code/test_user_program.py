@@ -37,8 +37,7 @@ def test_a_program_is_killed_with_its_children(tmp_path: Path) -> None:
         await asyncio.wait({running})
 
     asyncio.run(run())
-    while _is_running(int((tmp_path / "child").read_text())):
-        time.sleep(0.01)
+    _wait_for_end(int((tmp_path / "child").read_text()))
 
 
 @pytest.mark.parametrize("steps", range(8))
@@ -56,7 +55,15 @@ def test_a_program_is_killed_with_its_children_if_it_is_cancelled_while_it_start
         await asyncio.wait({running})
 
     asyncio.run(run())
-    while (tmp_path / "child").exists() and _is_running(int((tmp_path / "child").read_text())):
+    if (tmp_path / "child").exists():  # otherwise it was cancelled before it began
+        _wait_for_end(int((tmp_path / "child").read_text()))
+
+
+def _wait_for_end(pid: int) -> None:
+    """Wait until a process that was killed has ended; fails if it was not."""
+    deadline = time.monotonic() + 60
+    while _is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} lives on"
         time.sleep(0.01)
 
 

@@ -42,8 +42,8 @@ async def model_command(chat: Conversation, argument: str) -> None:
 
 async def model_names(chat: Conversation) -> Offers:
     totals = await chat.store.totals()
-    used = [f"{total.model.provider}:{total.model.model}" for total in totals.models if total.model is not None]
-    return [*((name, "used before") for name in used), *complete_models()]
+    used_models = [f"{total.model.provider}:{total.model.model}" for total in totals.models if total.model is not None]
+    return [*((name, "used before") for name in used_models), *complete_models()]
 
 
 async def efforts(chat: Conversation) -> Offers:

@@ -17,7 +17,7 @@ from bartack.tools.sandbox import SandboxedDirectory
 from bartack_code.workspace.project import NAMES, ProjectFile, text_of_file
 
 _NAME = NAMES[0]
-_MAX_OUTPUT_BYTES = 1_000_000  # of commands, of which there are none
+_MAX_OUTPUT_BYTES = 1_000_000  # Required, but no command is ever run here.
 
 
 def user_memory() -> list[ProjectFile]:

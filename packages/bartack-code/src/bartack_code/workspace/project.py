@@ -41,7 +41,7 @@ class ProjectFile(NamedTuple):
 
     path: Path
     text: str
-    is_memory: bool = False  # of the user, for all projects (`bartack_code.workspace.memory`)
+    is_memory: bool = False  # The user's own, for all projects; see `bartack_code.workspace.memory`.
 
 
 def named_instructions(directory: Path) -> dict[Path, list[Path]]:

@@ -58,7 +58,7 @@ def client_request(format: str, request: Request, data: bytes) -> ClientRequest:
     """The request that this body makes. Raises `PartValidationError` if it is not valid."""
     body = _json_object(data)
     if format == GEMINI and isinstance(whole := body.get("generateContentRequest"), dict):
-        body = whole  # of a count
+        body = whole  # A count may contain the whole request.
     facts = request_facts(format, body)
     if format == GEMINI:
         model, _, method = request.path_params["call"].rpartition(":")

@@ -34,9 +34,9 @@ _TIMEOUT_S = 10.0
 class _Counter(NamedTuple):
     """How a vendor counts."""
 
-    url: Callable[[str], str]  # from that of an answer
-    body: Callable[[dict[str, Any], str], dict[str, Any]]  # from that of an answer, and the model
-    field: str  # of the response
+    url: Callable[[str], str]  # The URL for answers becomes that for counts,
+    body: Callable[[dict[str, Any], str], dict[str, Any]]  # and so does the body, with the name of the model.
+    field: str  # The field of the response with the count.
 
 
 def _only(*names: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:

@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 _SESSION_PREFIX = "gateway-"
-_OWNER = "the gateway"  # of the lease while an answer arrives
+_OWNER = "the gateway"  # It owns the lease while an answer arrives.
 _MAX_SESSIONS = 1000  # Places of more sessions are read again when they are needed.
 _RESPONSE = "resp_"
 _RESPONSE_ID = re.compile(r"resp_([0-9a-f]{24})[0-9a-f]{32}")
@@ -95,7 +95,7 @@ class Place(NamedTuple):
 
     session_id: str
     entry_id: str
-    seq: int = 0  # of the last entry of the session when the history was stored
+    seq: int = 0  # The last entry of the session had it when the history was stored.
 
 
 class _Places:
